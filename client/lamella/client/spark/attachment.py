@@ -18,6 +18,7 @@ from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, SQL, Gateway
 from lamella.client.spark.hooks import probe_hooks
 from lamella.client.spark.lake import BlockSelection, Settings, client_of, load_table, plain_options, unix_ms
 from lamella.client.spark.proxy import runtime_exception
+from lamella.client.spark.sessions import NewSessions
 from lamella.client.write.layout import Layout
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.schema import quoted
@@ -55,9 +56,11 @@ class Attached:
         *,
         reason: str | None,
         owns_client: bool,
+        new_sessions: NewSessions | None = None,
     ) -> None:
         self._gateway = gateway
         self._owns_client = owns_client
+        self._new_sessions = new_sessions
         self._lake = lake
         self._settings = settings
         self.name = name
@@ -145,9 +148,14 @@ class Attached:
         return chosen
 
     def detach(self) -> None:
-        """Remove the catalog from the session, and close the client if :func:`attach` made it."""
+        """Remove the catalog from the session, and close the client if :func:`attach` made it.
+
+        Sessions that have got the catalog by ``new_sessions`` keep it; later ones do not get it.
+        """
         if self.mode == "catalog":
             _catalogs(self._gateway).remove(self.name)
+        if self._new_sessions is not None:
+            self._new_sessions._end()
         if self._owns_client:
             self._lake.close()
 
@@ -168,12 +176,14 @@ def attach(
     scratch: str | None = None,
     signed_urls: bool = False,
     aggregates: bool = True,
+    new_sessions: bool = False,
 ) -> Attached:
     """Attach a Lamella service to a classic Spark session as the catalog ``name``.
 
     Afterwards ``spark.sql("SELECT ... FROM name.namespace.table WHERE ...")`` reads only the blocks that the service
     selects, also with ``VERSION AS OF`` and ``TIMESTAMP AS OF``. The catalog belongs to this session: attach a
-    ``newSession()`` separately. Attaching again replaces the catalog.
+    ``newSession()`` separately, or with ``new_sessions`` all that Spark makes from now on: those too of Spark Connect
+    and ``foreachBatch``, whoever they are for. Attaching again replaces the catalog.
 
     ``allow_fallback``: when the service cannot prune, read every block of the snapshot and log a warning; otherwise the
     query fails with the service's message. ``max_join_keys``: of a join with more distinct keys, only the least and the
@@ -212,6 +222,11 @@ def attach(
         kind = LakeCatalog if "views" in gateway.missing_hooks else LakeRelationCatalog
         catalog = kind(gateway, name, lake, settings, writing)._in_jvm()
         reason = _missing(lambda: _probe_callback(catalog, name))
+
+        def attach_new(session: SparkSession) -> None:
+            own = gateway.of_session(session)
+            _catalogs(own).put(name, kind(own, name, lake, settings, writing)._in_jvm())
+
     if reason is None:
         if lacking:
             texts = [f"{hook.without} ({hook.name}: {why})" for hook, why in lacking.items()]
@@ -221,7 +236,15 @@ def attach(
                 stacklevel=2,
             )
         _catalogs(gateway).put(name, catalog)
-        return Attached(gateway, name, lake, settings, reason=None, owns_client=owns_client)
+        return Attached(
+            gateway,
+            name,
+            lake,
+            settings,
+            reason=None,
+            owns_client=owns_client,
+            new_sessions=NewSessions(gateway, attach_new) if new_sessions else None,
+        )
     if mode == "catalog":
         raise LamellaError(f"this version of Spark lacks what a catalog needs: {reason}")
     if signed_urls:

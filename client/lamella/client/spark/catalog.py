@@ -40,6 +40,8 @@ from lamella.snapshot.schema.spark_types import required_schema
 from lamella.snapshot.wire import TableInfo
 
 _CATALOG = CONNECTOR + "catalog."
+#: What of Spark resolves the tables that a stream reads; on Spark Connect, when the stream starts.
+_STREAM_READS = ("DataStreamReader", "handleWriteStreamOperationStart")
 _ANALYSIS = SQL + "catalyst.analysis."
 _STRING = "java.lang.String"
 #: Tables that are not made anew while they do not change.
@@ -497,7 +499,7 @@ class LakeRelationCatalog(LakeCatalog):
     def _is_read(self) -> bool:
         # DESCRIBE and other commands ask for relations too, and are about the table. Spark has no streams of views.
         called_from = self._gateway.is_called_from
-        return called_from("tryResolvePersistent") and not called_from("DataStreamReader")
+        return called_from("tryResolvePersistent") and not any(map(called_from, _STREAM_READS))
 
     def listRelationSummaries(self, namespace: Any) -> Any:
         summaries = self._gateway.java_class(_CATALOG + "TableSummary")

@@ -112,7 +112,8 @@ class Gateway:
         if session is None or context is None:
             raise InvalidRequest(
                 "this needs a classic Spark session with its driver's JVM beside it; on Spark Connect use"
-                " lamella.client.spark.read(...) or spark.read.format('lamella')"
+                " lamella.client.spark.read(...) or spark.read.format('lamella'), or SQL on a server that was started"
+                " with python -m lamella.client.spark.connect_server"
             )
         from pyspark.java_gateway import ensure_callback_server_started  # not part of a Connect-only install
 
@@ -134,6 +135,12 @@ class Gateway:
         self.missing_hooks: frozenset[str] = frozenset()
         self.missing_interfaces: frozenset[str] = frozenset()
         self._struct_types = lru_cache(maxsize=256)(session.parseDataType)
+
+    def of_session(self, spark: SparkSession) -> Gateway:
+        """Return the access of another session of the same Spark."""
+        other = Gateway(spark)
+        other.missing_hooks, other.missing_interfaces = self.missing_hooks, self.missing_interfaces
+        return other
 
     @cached_property
     def classes(self) -> JvmClasses:

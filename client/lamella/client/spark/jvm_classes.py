@@ -56,6 +56,11 @@ class JvmClasses:
         return _instance(self._gateway, self._compiled("Requests", self._threads.getClassLoader()))
 
     @cached_property
+    def sessions(self) -> Any:
+        """Sessions that Spark makes."""
+        return _instance(self._gateway, self._compiled("Sessions"))
+
+    @cached_property
     def subqueries(self) -> Any:
         """Conditions with subqueries in the plan of a running query."""
         return _instance(self._gateway, self._compiled("Subqueries", self._keys.getClassLoader()))

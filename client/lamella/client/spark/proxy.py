@@ -149,8 +149,8 @@ class Proxy:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        left = [each for each in self.Java.implements if each not in gateway.missing_interfaces]
-        if len(left) < len(self.Java.implements):
+        if gateway.missing_interfaces:
+            left = [each for each in self.Java.implements if each not in gateway.missing_interfaces]
             vars(self)["Java"] = SimpleNamespace(implements=left)  # py4j reads it from the object
 
     def __init_subclass__(cls) -> None:
