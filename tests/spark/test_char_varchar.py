@@ -81,6 +81,7 @@ def test_every_statement_refuses_text_that_is_too_long(spark: SparkSession, lake
             refuses(lakes, name, partial(spark.sql, f"INSERT INTO {table} BY NAME SELECT {bad}"))
 
 
+@pytest.mark.soak
 def test_every_writer_of_frames_refuses_text_that_is_too_long(
     spark: SparkSession, lakes: Lakes, space: str, tmp_path: Path
 ) -> None:
@@ -297,6 +298,7 @@ def skipped_blocks(spark: SparkSession, same: tuple[str, str], conditions: Seque
 
 
 @pytest.mark.parametrize("padding", ["true", "false"])
+@pytest.mark.few(1)
 def test_filters_mean_what_they_mean_in_tables_of_spark(
     spark: SparkSession, same: tuple[str, str], padding: str
 ) -> None:

@@ -107,6 +107,7 @@ def test_this_version_of_spark_has_every_hook(spark: SparkSession, lake: Lamella
 
 
 @pytest.mark.parametrize("name", _WITHOUT)
+@pytest.mark.few(6)
 def test_one_missing_hook_leaves_the_rest_working(
     spark: SparkSession, lake: Lamella, table: LakeTable, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
