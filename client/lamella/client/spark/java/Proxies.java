@@ -115,6 +115,7 @@ public final class Proxies {
         private final Predicate narrows;
         /** Ids of the threads that have called filter(): the next batch of each is not that of the scan. */
         private final Set filtering = new HashSet();
+        private PartitionReaderFactory plainFactory;
         private Object description;
         private int changes;
 
@@ -212,6 +213,14 @@ public final class Proxies {
             return text;
         }
 
+        /** The reader factory of Spark's own scan, made once: each one sends the settings of Hadoop to all executors. */
+        synchronized PartitionReaderFactory plainFactory() {
+            if (plainFactory == null) {
+                plainFactory = plain.toBatch().createReaderFactory();
+            }
+            return plainFactory;
+        }
+
         /** Join keys or subqueries have left out blocks, which the description tells. */
         synchronized void changed() {
             description = null;
@@ -289,7 +298,8 @@ public final class Proxies {
         }
 
         public PartitionReaderFactory createReaderFactory() {
-            return made().createReaderFactory();
+            Batch batch = made();
+            return isPlain ? scan.plainFactory() : batch.createReaderFactory();
         }
 
         public synchronized String toString() {
