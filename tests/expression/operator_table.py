@@ -65,6 +65,7 @@ FUNCTIONS: Final = (
     *("unix_millis(c)", "unix_micros(c)", "unix_timestamp(c)", "extract(YEAROFWEEK FROM c)"),
     *("greatest(c, v)", "least(c, d)", "CASE WHEN d IS NOT NULL THEN c ELSE v END"),
     *("c + INTERVAL 1 DAY", "c + INTERVAL 1 MONTH", "c - INTERVAL 1 HOUR", "timestampadd(HOUR, 1, c)"),
+    "timestampdiff(HOUR, c, TIMESTAMP '2024-01-02 00:00:00')",
     *("date_format(c, 'yyyy-MM')", "unix_date(c)", "unix_seconds(c)", "weekofyear(c)", "weekday(c)"),
     *("get_json_object(c, '$.a')", "variant_get(c, '$.a', 'int')", "try_variant_get(c, '$.a', 'int')"),
 )

@@ -118,6 +118,7 @@ def test_nested_conditions_are_bounded(nested: str) -> None:
         "round(x, 1) > 0.5D AND d + INTERVAL '1' MONTH > d",
         "greatest(i, 5) = 6 OR concat(s, 'x') = 'yx'",
         "timestampadd(HOUR, 3, d) > TIMESTAMP '2024-01-01 00:00:00'",
+        "timestampdiff(HOUR, d, TIMESTAMP '2024-01-01 00:00:00') > 7",
         "i DIV 2 = 1 AND i % 3 = 1 AND pmod(i, 3) = 1 AND shiftright(i, 1) = 2",
         "extract(YEAROFWEEK FROM d) = 2024",
     ],

@@ -187,6 +187,7 @@ class Terms:
                 self._cast("string"),
                 self._with_interval,
                 self._with_timestampadd,
+                self._time_difference,
                 self._extreme,
                 self._chosen,
             ]
@@ -316,6 +317,14 @@ class Terms:
         unit = self._rng.choice(("MICROSECOND", "SECOND", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"))
         count = n.Literal("integer", self._rng.choice((0, 1, -1, 30, -25)))
         return n.Call("timestampadd", (n.Literal("string", unit), count, term))
+
+    def _time_difference(self, term: n.Term) -> n.Term:
+        unit = n.Literal("string", self._rng.choice(("MICROSECOND", "SECOND", "HOUR", "DAY", "WEEK")))
+        other = self._column_like(lambda dtype: dtype.name in ("date", "timestamp", "timestamp_ntz"))
+        instant = n.Literal("timestamp", self._rng.choice((0, 1_582_934_400_000_000, 1_711_846_800_000_000)))
+        sides = [term, other if other is not None and self._rng.random() < 0.6 else instant]
+        self._rng.shuffle(sides)
+        return n.Call("timestampdiff", (unit, *sides))
 
     def _extreme(self, term: n.Term) -> n.Term:
         made = self._coalesced(term)

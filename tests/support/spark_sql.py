@@ -65,6 +65,8 @@ def term_sql(term: n.Term) -> str:
             return f"({term_sql(inner)} + INTERVAL '{count}' {unit})"
         case n.Call("timestampadd", (n.Literal(_, str(unit)), number, inner)):
             return f"timestampadd({unit}, {term_sql(number)}, {term_sql(inner)})"
+        case n.Call("timestampdiff", (n.Literal(_, str(unit)), start, end)):
+            return f"timestampdiff({unit}, {term_sql(start)}, {term_sql(end)})"
         case n.Case(branches, otherwise):
             parts = " ".join(f"WHEN {sql_of(each.condition)} THEN {term_sql(each.value)}" for each in branches)
             return f"(CASE {parts} ELSE {term_sql(otherwise)} END)"

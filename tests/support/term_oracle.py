@@ -36,6 +36,8 @@ _SHIFTS = ("shiftleft", "shiftright", "shiftrightunsigned")
 _TIMES = {"unix_seconds": 10**6, "unix_timestamp": 10**6, "unix_millis": 10**3, "unix_micros": 1}
 _STEPS_US = {"MICROSECOND": 1, "MILLISECOND": 10**3, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3_600 * 10**6}
 _STEPS_DAYS = {"DAY": 1, "WEEK": 7}
+#: Of timestampdiff, in microseconds.
+_DIFFERENCES = _STEPS_US | {unit: days * calendar.DAY_US for unit, days in _STEPS_DAYS.items()}
 _STEPS_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 #: Java's patterns as Python's.
 _PATTERNS = {"yyyy": "{0:%Y}", "MM": "{0:%m}", "dd": "{0:%d}", "HH": "{0:%H}", "mm": "{0:%M}", "ss": "{0:%S}"}
@@ -87,7 +89,7 @@ class TermOracle:
             return self._whole_type(function, arguments)
         if function in ("add_interval", "timestampadd"):
             return self._moved_type(function, arguments)
-        if function in _TIMES:
+        if function in (*_TIMES, "timestampdiff"):
             return LONG
         if function == "date_trunc":
             return INSTANT
@@ -326,6 +328,13 @@ class TermOracle:
             return self._moved(values[0], types[0], values[1].decode(), values[2], is_interval=True)
         if function == "timestampadd":
             return self._moved(values[2], types[2], values[0].decode(), values[1], is_interval=False)
+        if function == "timestampdiff":
+            start, end = (
+                self._wall(self.cast(value, dtype, INSTANT, ansi=ansi), INSTANT)
+                for value, dtype in zip(values[1:], types[1:], strict=True)
+            )
+            whole = abs(end - start) // _DIFFERENCES[values[0].decode()]
+            return whole if end >= start else -whole
         if function == "unix_date":
             return values[0]
         if function in _TIMES:

@@ -8,7 +8,7 @@ counterpart becomes an ``unknown`` node, which keeps every block and is reported
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from lamella.client.spark.literal import FALSE, NULL, TRUE, Inexpressible, literal, typed_literal, unknown
@@ -112,8 +112,15 @@ class TermWalker:
             return self._with_interval(e, _WITH_INTERVAL[name], depth)
         if name == "TimestampAdd":
             return self._timestamp_add(e, depth)
+        if name == "TimestampDiff":
+            return self._timestamp_diff(e, str(e.unit()).upper(), children_of(e), depth)
         if name == "SubtractDates":
             return self._days_between(e, depth)
+        if name == "SubtractTimestamps":
+            end, start = children_of(e)
+            if self._is_wall(e):
+                raise Inexpressible("a difference of times without zone")
+            return self._timestamp_diff(e, "MICROSECOND", [start, end], depth)
         if name not in _FUNCTIONS:
             raise Inexpressible(f"function {name} is not used")
         dtype_of(e)
@@ -204,6 +211,10 @@ class TermWalker:
             self._in_zone(e)
         unit, number = typed_literal("string", str(e.unit())), typed_literal("long", int(count.value()))
         return apply("timestampadd", unit, number, self._argument(start, depth + 1))
+
+    def _timestamp_diff(self, e: Any, unit: str, times: Sequence[Any], depth: int) -> dict[str, Any]:
+        self._in_zone(e)
+        return apply("timestampdiff", typed_literal("string", unit), *(self._argument(at, depth + 1) for at in times))
 
     def _days_between(self, e: Any, depth: int) -> dict[str, Any]:
         """Return the microseconds of the interval between two dates."""
@@ -563,7 +574,7 @@ class FilterWalker:
         left, right = self._terms.value(left), self._terms.value(right)
         if kind_of(left) == "Literal":
             left, right, operator = right, left, _MIRRORED.get(operator, operator)
-        if kind_of(left) == "SubtractDates" and is_interval(right):
+        if kind_of(left) in ("SubtractDates", "SubtractTimestamps") and is_interval(right):
             micros = typed_literal("long", int(right.value()))
             return {"type": operator, "term": self._terms.term(left), "value": micros}
         if kind_of(left) == "Literal":

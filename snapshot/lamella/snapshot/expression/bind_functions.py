@@ -379,6 +379,27 @@ def _timestampadd(binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTe
     return _moved(binder, bound[2], unit, count, term_text(term))
 
 
+def _timestampdiff(binder: Binder, term: Call, bound: list[BoundTerm]) -> BoundTerm | Unusable:
+    unit = _text(bound[0]).lower()
+    size = _MICROS.get(unit) or {"day": _DAY_US, "week": 7 * _DAY_US}.get(unit)
+    if size is None:
+        return Unusable("this unit of timestampdiff is not used")
+    # Spark casts both to timestamps, and subtracts the clocks of the time zone (DateTimeUtils.timestampDiff).
+    start, end = (_clock_of_instant(binder, each) for each in bound[1:])
+    if isinstance(start, Unusable) or isinstance(end, Unusable):
+        return start if isinstance(start, Unusable) else end
+    name = term_text(term)
+    micros = Derived(numeric.Integers("subtract", LONG), (end, start), LONG, name)
+    if size == 1:
+        return micros
+    return Derived(integer.Quotient(), (micros, ConstantTerm(size, LONG, str(size))), LONG, name)
+
+
+def _clock_of_instant(binder: Binder, at: BoundTerm) -> BoundTerm | Unusable:
+    instant = at if at.dtype.name == "timestamp" else binder.cast(at, "timestamp", at.name)
+    return instant if isinstance(instant, Unusable) else binder.wall(instant)
+
+
 def _moved(binder: Binder, at: BoundTerm, unit: str, count: int, name: str) -> BoundTerm | Unusable:
     """Returns a time moved by a number of units: hours and less exactly, days and longer by the clocks."""
     if at.dtype.name == "date":
@@ -484,6 +505,7 @@ READERS: Final[dict[str, Reader]] = {
     **dict.fromkeys(("unix_seconds", "unix_millis", "unix_micros", "unix_timestamp"), _unix_time),
     "add_interval": _add_interval,
     "timestampadd": _timestampadd,
+    "timestampdiff": _timestampdiff,
     "trunc": _trunc,
     **dict.fromkeys(("lower", "upper"), _fold),
     "length": _length,

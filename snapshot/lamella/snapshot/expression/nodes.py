@@ -195,6 +195,7 @@ FUNCTIONS: Final[dict[str, tuple[int, ...]]] = {
     "trunc": (2,),  # date, unit -> date
     "add_interval": (3,),  # date or timestamp, unit (MONTH, DAY, MICROSECOND), count; like + INTERVAL
     "timestampadd": (3,),  # unit, count, timestamp
+    "timestampdiff": (3,),  # unit, start, end
     "date_format": (2,),  # timestamp, pattern
     **dict.fromkeys(("unix_date", "unix_seconds", "unix_millis", "unix_micros", "unix_timestamp"), (1,)),
     **dict.fromkeys(("lower", "upper", "length", "trim", "ltrim", "rtrim"), (1,)),

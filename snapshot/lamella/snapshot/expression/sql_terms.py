@@ -310,6 +310,7 @@ _KNOWN: Final[dict[type[exp.Expr], frozenset[str]]] = {
     exp.DPipe: frozenset({"this", "expression", "safe"}),
     exp.Trim: frozenset({"this", "position"}),
     exp.TimestampAdd: frozenset({"this", "expression", "unit"}),
+    exp.TimestampDiff: frozenset({"this", "expression", "unit"}),
     exp.If: frozenset({"this", "true", "false"}),
     exp.Case: frozenset({"this", "ifs", "default"}),
     exp.Nvl2: frozenset({"this", "true", "false"}),
@@ -479,18 +480,11 @@ class TermReader:
 
     def _with_interval(self, node: exp.Expr, interval: exp.Interval, sign: int) -> Term | None:
         """Returns a term ``+ INTERVAL n UNIT``, of one unit."""
-        term, unit, amount = self.read(node), interval.args.get("unit"), interval.this
-        if term is None or not isinstance(unit, exp.Var) or amount is None or not isinstance(bare(amount), exp.Literal):
+        term, found = self.read(node), _interval_of(interval)
+        if term is None or found is None:
             return None
-        kind, size = _INTERVALS.get(unit.name.upper().removesuffix("S"), ("", 0))
-        given = _AMOUNT.fullmatch(str(bare(amount).this))
-        if not kind or given is None or (given[3] and kind != "MICROSECOND"):
-            return None
-        count, rest = divmod((int(given[2]) * 10**6 + int((given[3] or "").ljust(6, "0") or 0)) * size, 10**6)
-        if rest or (given[3] and size != 1_000_000):
-            return None
-        count = sign * (-count if given[1] == "-" else count)
-        return Call("add_interval", (term, Literal("string", kind), Literal("integer", count)))
+        kind, count = found
+        return Call("add_interval", (term, Literal("string", kind), Literal("integer", sign * count)))
 
     def _cast(self, node: exp.Expr) -> Term | None:
         inner = self.read(node.this)
@@ -544,6 +538,15 @@ class TermReader:
         if not isinstance(unit, exp.Var) or not isinstance(count, Literal) or at is None:
             return None
         return Call("timestampadd", (Literal("string", unit.name.upper()), count, at))
+
+    def _timestamp_diff(self, node: exp.Expr) -> Term | None:
+        unit, end, start = node.args.get("unit"), self.read(node.this), self.read(node.args["expression"])
+        if not isinstance(unit, exp.Var) or start is None or end is None:
+            return None
+        constants = [each for each in (start, end) if isinstance(each, Literal)]
+        if len(constants) > 1 or any(each.kind not in ("timestamp", "timestamp_ntz", "date") for each in constants):
+            return None
+        return Call("timestampdiff", (Literal("string", unit.name.upper()), start, end))
 
     def _if(self, node: exp.Expr) -> Term | None:
         return self._case_of([(node.this, node.args["true"])], node.args.get("false"))
@@ -612,6 +615,22 @@ class TermReader:
     def _coalesce(self, node: exp.Expr) -> Term | None:
         nodes = [node.this, *node.expressions]
         return self._of("coalesce", *nodes) if len(nodes) <= 8 else None
+
+
+def _interval_of(interval: exp.Interval) -> tuple[str, int] | None:
+    """Returns ``INTERVAL n UNIT`` as the unit that ``add_interval`` takes and the number of them; None: it has no exact
+    form."""
+    unit, amount = interval.args.get("unit"), interval.this
+    if not isinstance(unit, exp.Var) or amount is None or not isinstance(bare(amount), exp.Literal):
+        return None
+    kind, size = _INTERVALS.get(unit.name.upper().removesuffix("S"), ("", 0))
+    given = _AMOUNT.fullmatch(str(bare(amount).this))
+    if not kind or given is None or (given[3] and kind != "MICROSECOND"):
+        return None
+    count, rest = divmod((int(given[2]) * 10**6 + int((given[3] or "").ljust(6, "0") or 0)) * size, 10**6)
+    if rest or (given[3] and size != 1_000_000):
+        return None
+    return kind, -count if given[1] == "-" else count
 
 
 def _piped(node: exp.Expr) -> list[exp.Expr]:
@@ -726,6 +745,7 @@ _READERS: Final[dict[type[exp.Expr], Callable[[TermReader, exp.Expr], Term | Non
     exp.DPipe: TermReader._concat,
     exp.Trim: TermReader._trim,
     exp.TimestampAdd: TermReader._timestamp_add,
+    exp.TimestampDiff: TermReader._timestamp_diff,
     exp.If: TermReader._if,
     exp.Case: TermReader._case,
     exp.Nullif: TermReader._nullif,

@@ -372,6 +372,8 @@ def term_sql(term: Term) -> str:
             return f"extract(YEAROFWEEK FROM {term_sql(inner)})"
         case Call("timestampadd", (Literal(_, str(unit)), number, inner)):
             return f"timestampadd({unit}, {term_sql(number)}, {term_sql(inner)})"
+        case Call("timestampdiff", (Literal(_, str(unit)), start, end)):
+            return f"timestampdiff({unit}, {term_sql(start)}, {term_sql(end)})"
         case Call(function, arguments):
             return f"{function}({', '.join(term_sql(each) for each in arguments)})"
         case Case(branches, otherwise):
