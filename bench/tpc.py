@@ -158,7 +158,7 @@ def _session(folder: Path, ivy: Path, peer: str | None) -> Iterator[tuple[SparkS
         options = {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            "spark.driver.memory": "3g",
+            "spark.driver.memory": "6g",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.local.dir": local,
