@@ -34,6 +34,11 @@ NOT_RUN = (
         "docs/operations.md", r"python scripts/backup_drill", "takes long; tests/service/test_backup_drill.py runs it"
     ),
     NotRun("docs/spark.md", r"spark-submit .*__main__", "needs a cluster; tests/spark/test_cluster.py runs it on one"),
+    NotRun(
+        "docs/spark.md",
+        r"lamella\.client\.spark\.connect_server",
+        "serves until it is ended; tests/spark/test_connect_server.py",
+    ),
     NotRun("docs/spark.md", r"cp lamella-<version>", "needs a wheel; tests/spark/test_cluster.py builds and sends it"),
     NotRun("docs/spark.md", r"spark-submit .*--py-files", "the same"),
 )
