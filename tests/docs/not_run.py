@@ -36,7 +36,7 @@ NOT_RUN = (
     NotRun("docs/spark.md", r"spark-submit .*__main__", "needs a cluster; tests/spark/test_cluster.py runs it on one"),
     NotRun(
         "docs/spark.md",
-        r"lamella\.client\.spark\.connect_server",
+        r"python -m lamella\.client\.spark\.connect_server",
         "serves until it is ended; tests/spark/test_connect_server.py",
     ),
     NotRun("docs/spark.md", r"cp lamella-<version>", "needs a wheel; tests/spark/test_cluster.py builds and sends it"),
