@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -17,8 +17,7 @@ from lamella.client.spark.deleted_rows import table_frame
 from lamella.client.spark.gateway import CONNECTOR, DATASOURCES, SQL, Gateway
 from lamella.client.spark.hooks import probe_hooks
 from lamella.client.spark.lake import BlockSelection, Settings, client_of, load_table, plain_options, unix_ms
-from lamella.client.spark.proxy import runtime_exception
-from lamella.client.spark.sessions import NewSessions
+from lamella.client.spark.proxy import Proxy, runtime_exception
 from lamella.client.write.layout import Layout
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.schema import quoted
@@ -38,6 +37,31 @@ _PROBE_SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable"
 
 class LamellaSparkWarning(UserWarning):
     """A feature is limited with this version of Spark."""
+
+
+class NewSessions(Proxy):
+    """Gives each session that Spark makes from now on to a function, until ``end``: those of Spark Connect, the copies
+    for ``foreachBatch``, and ``newSession()``.
+
+    Each has its own catalogs. Spark makes a parser for each, through its extensions, and parses a statement or a name
+    before it looks for a table (``Sessions.java``).
+    """
+
+    class Java:
+        implements = ["java.util.function.Consumer"]  # noqa: RUF012  # py4j reads it from the object
+
+    def __init__(self, gateway: Gateway, found: Callable[[SparkSession], None]) -> None:
+        super().__init__(gateway)
+        self._found = found
+        self._watch: Any = gateway.classes.sessions.watch(gateway.session.extensions(), self)
+
+    def accept(self, session: Any) -> None:
+        from pyspark.sql.session import SparkSession  # that of a classic session, in each mode of PySpark
+
+        self._found(SparkSession(self._gateway.spark.sparkContext, session))
+
+    def _end(self) -> None:
+        self._watch.end()
 
 
 class Attached:
@@ -183,19 +207,19 @@ def attach(
     Afterwards ``spark.sql("SELECT ... FROM name.namespace.table WHERE ...")`` reads only the blocks that the service
     selects, also with ``VERSION AS OF`` and ``TIMESTAMP AS OF``. The catalog belongs to this session: attach a
     ``newSession()`` separately, or with ``new_sessions`` all that Spark makes from now on: those too of Spark Connect
-    and ``foreachBatch``, whoever they are for. Attaching again replaces the catalog.
+    and ``foreachBatch``, also for other users. Attaching again replaces the catalog.
 
     ``allow_fallback``: when the service cannot prune, read every block of the snapshot and log a warning; otherwise the
-    query fails with the service's message. ``max_join_keys``: of a join with more distinct keys, only the least and the
-    greatest key prune. ``page_index``: let Spark skip pages inside files by their column indexes: None for reads whose
-    blocks were all written by Lamella's jobs, True always (if you trust the writers), False never. ``storage_options``:
-    with which this process and Python workers read and write the store (see :func:`lamella.client.spark.write`);
-    Spark's own reader has settings of its own (``spark.hadoop.fs.s3a...``). ``scratch``: for SQL writes, as there.
-    ``signed_urls``: read blocks by URLs that the service signs, without credentials for the store; reads run in Python
-    workers, which is slower, and are not available in mode "views". See ``docs/data-access.md``. ``aggregates``: let
-    this process answer counts, minima, maxima and sums, from statistics and the rows of a few blocks. ``mode``: the
-    required mode; by default "catalog", or "views" with a :class:`LamellaSparkWarning` when this version of Spark lacks
-    the internals that a catalog needs.
+    query fails with the service's message. ``max_join_keys``: of a join with more distinct keys, only the smallest and
+    the largest key prune. ``page_index``: let Spark skip pages inside files by their column indexes: None for reads
+    whose blocks were all written by Lamella's jobs, True always (if you trust the writers), False never.
+    ``storage_options``: with which this process and Python workers read and write the store (see
+    :func:`lamella.client.spark.write`); Spark's own reader has settings of its own (``spark.hadoop.fs.s3a...``).
+    ``scratch``: for SQL writes, as there. ``signed_urls``: read blocks by URLs that the service signs, without
+    credentials for the store; reads run in Python workers, which is slower, and are not available in mode "views". See
+    ``docs/data-access.md``. ``aggregates``: let this process answer counts, minima, maxima and sums, from statistics
+    and the rows of a few blocks. ``mode``: the required mode; by default "catalog", or "views" with a
+    :class:`LamellaSparkWarning` when this version of Spark lacks the internals that a catalog needs.
 
     Raises:
         InvalidRequest: a Spark Connect session, a reserved name, or signed URLs in mode "views".

@@ -237,11 +237,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``allow_fallback``: when the service refuses a filter or fails on it, read every block of the snapshot instead of
     failing the query; logged as a warning each time. ``max_join_keys``: of a join with more distinct keys, only the
-    least and the greatest key prune. ``page_index``: let Spark skip pages inside files by their column indexes. A wrong
-    column index loses rows (parquet-java trusts ``null_pages`` without checks), so by default (None) this is done for
-    reads whose blocks were all written by Lamella's own jobs; True: always, False: never. ``signed_urls``: read blocks
-    by URLs that the service signs, in Python workers, without credentials for the store. ``storage_options``: with
-    which the driver reads deletion vectors, and Python workers read blocks. ``aggregates``: answer counts, minima,
+    smallest and the largest key prune. ``page_index``: let Spark skip pages inside files by their column indexes. A
+    wrong column index loses rows (parquet-java trusts ``null_pages`` without checks), so by default (None) this is done
+    for reads whose blocks were all written by Lamella's own jobs; True: always, False: never. ``signed_urls``: read
+    blocks by URLs that the service signs, in Python workers, without credentials for the store. ``storage_options``:
+    with which the driver reads deletion vectors, and Python workers read blocks. ``aggregates``: answer counts, minima,
     maxima and sums without Spark where statistics and the rows of a few blocks, read by the driver, give them.
     """
 

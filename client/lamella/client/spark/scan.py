@@ -741,8 +741,8 @@ class LakeScan(ReadScan):
         tree = {"type": "and", "children": [self._plan.tree, *lists]} if lists else self._plan.tree
         keys = [each for each in filters if isinstance(each, JoinKeys)][:_MAX_JOINS]
         selection = self._request.blocks(tree, keys=keys)
-        if selection.fell_back is not None and self._request.fully_pushed:
-            return  # all blocks would be wrong: Spark does not filter them
+        if selection.fell_back is not None:
+            return  # all blocks would be too many, and wrong where Spark does not filter them
         plan = Plan(self._request, tree, selection)
         if selection.locations and plan.is_columnar != self._plan.is_columnar:
             return  # Spark has decided how to read the rows
