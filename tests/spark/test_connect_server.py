@@ -24,7 +24,7 @@ PROGRAM = Path(__file__).with_name("connect_sql_program.py")
 
 @pytest.fixture(scope="module")
 def remote(lake_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server, which ends in time when it is told to."""
+    """The address of a server, which stops when it gets SIGTERM."""
     command = [sys.executable, "-m", "lamella.client.spark.connect_server", "--catalog", f"lake={lake_url}"]
     settings = ("spark.master=local[2]", "spark.ui.enabled=false", "spark.sql.shuffle.partitions=2")
     with subprocess.Popen(

@@ -102,6 +102,18 @@ def test_too_many_keys_are_sent_as_their_range(spark: SparkSession, facts: LakeT
     assert blocks_after_join(frame) == 1
 
 
+@pytest.mark.parametrize("key", ["i", "u32", "day", "ts", "ntz", "d", "s"])
+def test_the_range_of_keys_of_each_type_loses_no_row(
+    spark: SparkSession, facts: LakeTable, lake: Lamella, key: str
+) -> None:
+    """The block after the largest key is left out, and every row with a key is found."""
+    name = fresh("ranges")
+    attach(spark, name, lake, max_join_keys=2)
+    frame = joined(spark, facts, key, name)
+    assert sorted(row.i for row in frame.collect()) == [7, 11, 400]
+    assert blocks_after_join(frame) == 11
+
+
 def test_more_keys_than_blocks_are_sent_as_ranges(spark: SparkSession, lakes: Lakes) -> None:
     """Blocks in a wide gap between many keys are left out, although no key is sent by itself."""
     lake = lakes.of(*(pa.table({"i": range(at * 400, at * 400 + 400)}) for at in range(8)))
@@ -136,7 +148,7 @@ def test_ranges_of_keys_hold_every_key(
     max_listed: int,
     max_ranges: int,
 ) -> None:
-    """They are disjoint, ascending and as few as allowed, begin and end with a key, and hold each; nulls are told."""
+    """They are disjoint, ascending and as few as allowed, and begin and end with a key. A null is reported."""
     kind = constants[0][0]
     texts = [text for _, text in constants]
     predicate = _in_list(spark, kind, [*texts, *([None] * has_null)])
@@ -144,14 +156,14 @@ def test_ranges_of_keys_hold_every_key(
         Gateway(spark), predicate, kind, max_distinct=max_distinct, max_listed=max_listed, max_ranges=max_ranges
     )
 
-    def key(text: str) -> object:
+    def key(text: str) -> Any:
         return text.encode() if kind == "string" else Decimal(text)
 
-    keys = sorted({key(text) for text in texts})  # type: ignore[type-var]
+    keys = sorted({key(text) for text in texts})
     ranges = [[key(end) for end in each] for each in found.ranges]
     ends = [end for each in ranges for end in each]
     assert found.has_null == has_null
-    assert ends == sorted(set(ends))  # type: ignore[type-var]
+    assert ends == sorted(set(ends))
     assert set(ends) <= set(keys)
     if len(keys) <= min(max_distinct, max_listed):
         assert ranges == [[each] for each in keys]
@@ -159,7 +171,7 @@ def test_ranges_of_keys_hold_every_key(
         assert ranges == [[keys[0], keys[-1]]]
     else:
         assert len(ranges) <= max_ranges
-        assert all(any(each[0] <= one <= each[-1] for each in ranges) for one in keys)  # type: ignore[operator]
+        assert all(any(each[0] <= one <= each[-1] for each in ranges) for one in keys)
 
 
 def test_ranges_of_keys_leave_out_the_widest_gaps(spark: SparkSession) -> None:
@@ -255,7 +267,7 @@ def _narrowed_scan(frame: DataFrame):  # type: ignore[no-untyped-def]  # py4j ob
     raise AssertionError("no scan with join keys")
 
 
-def _in_list(spark: SparkSession, kind: str, constants: Sequence[str | None], column: str = "c"):  # type: ignore[no-untyped-def]
+def _in_list(spark: SparkSession, kind: str, constants: Sequence[str | None], column: str = "c") -> Any:
     """``column IN (constants)``, as Spark passes it to connectors."""
     gateway = Gateway(spark)
     listed = ", ".join(
@@ -268,7 +280,7 @@ def _in_list(spark: SparkSession, kind: str, constants: Sequence[str | None], co
     return builder(condition, True).build().get()
 
 
-def _predicates(spark: SparkSession, *predicates: Any):  # type: ignore[no-untyped-def]
+def _predicates(spark: SparkSession, *predicates: Any) -> Any:
     kind = "org.apache.spark.sql.connector.expressions.filter.Predicate"
     return Gateway(spark).array(kind, list(predicates))
 

@@ -67,7 +67,7 @@ def test_a_batch_of_a_stream_has_the_catalog(
     seen: list[int] = []
 
     def write(batch: DataFrame, _number: int) -> None:
-        seen.append(batch.sparkSession.sql(f"SELECT count(*) FROM {sql}").first()[0])  # type: ignore[index]
+        seen.append(batch.sparkSession.sql(f"SELECT count(*) FROM {sql}").collect()[0][0])
         batch.selectExpr("value + 1000 AS a", "CAST(1 AS BIGINT) AS b", "'s' AS s").writeTo(sql).append()
 
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
