@@ -364,7 +364,7 @@ class _Binder:
             case Constant(value):
                 return Fixed(value)
             case And():
-                return BoundAnd(narrowed([self.bind(child) for child in _conjuncts(node)]))
+                return BoundAnd(narrowed([self.bind(child) for child in conjuncts_of(node)]))
             case Or(children):
                 return BoundOr(tuple([self.bind(child) for child in children]))
             case Not(child):
@@ -412,7 +412,7 @@ class _Binder:
             case IsNan():
                 return _is_nan(term, text)
             case Like(_, pattern, escape):
-                return _like(term, pattern, escape, text)
+                return bind_like(term, pattern, escape, text)
             case StartsWith(_, prefix):
                 return _starts_with(term, prefix, text)
             case Truth():
@@ -438,17 +438,7 @@ class _Binder:
             return self._pair(op, term, self._terms.bind(right), text)
         if isinstance(term, Unusable):
             return Anything(text, term.reason)
-        if literal.kind == "null":
-            return Fixed(None)
-        check_comparable(literal, term)
-        point = coerce(literal, term, self._time_zone)
-        if isinstance(point, Unusable):
-            return Anything(text, point.reason)
-        if op in _ORDERING and _kind(term.dtype).is_signed and is_beyond_long(literal):
-            return Anything(text, "Spark decides a comparison beyond 64 bits for nulls too, against SQL's rule")
-        if op == "ne":
-            return BoundNot(_at(term, "eq", point, text))
-        return _at(term, op, point, text)
+        return bind_comparison(op, term, literal, text, self._time_zone)
 
     def _constant(self, term: Term) -> Literal | None:
         """Returns the constant value of a term in a comparison, with a type only if a cast or a function gave it one;
@@ -495,7 +485,22 @@ class _Binder:
         return BoundOr((equal, BoundAnd(tuple(both_null))))
 
 
-def _conjuncts(node: And) -> list[Predicate]:
+def bind_comparison(op: Operator, term: BoundTerm, literal: Literal, text: str, time_zone: str) -> BoundPredicate:
+    """Binds ``term op literal``; raises FilterTypeMismatch if the two can never be compared."""
+    if literal.kind == "null":
+        return Fixed(None)
+    check_comparable(literal, term)
+    point = coerce(literal, term, time_zone)
+    if isinstance(point, Unusable):
+        return Anything(text, point.reason)
+    if op in _ORDERING and _kind(term.dtype).is_signed and is_beyond_long(literal):
+        return Anything(text, "Spark decides a comparison beyond 64 bits for nulls too, against SQL's rule")
+    if op == "ne":
+        return BoundNot(_at(term, "eq", point, text))
+    return _at(term, op, point, text)
+
+
+def conjuncts_of(node: And) -> list[Predicate]:
     """Returns the parts of a conjunction and of nested ones, in order, so that all are examined together once."""
     for child in node.children:
         if type(child) is And:
@@ -625,7 +630,8 @@ def _starts_with(term: BoundTerm, prefix: Literal, text: str) -> BoundPredicate:
     return Prefix(term, start, True, text) if start else NonNull(term, True, text)
 
 
-def _like(term: BoundTerm, pattern: str, escape: str, text: str) -> BoundPredicate:
+def bind_like(term: BoundTerm, pattern: str, escape: str, text: str) -> BoundPredicate:
+    """Binds ``term LIKE pattern``."""
     if not term.dtype.is_text:
         return Anything(text, "LIKE over other types casts them row by row")
     parts = like_parts(pattern, escape)

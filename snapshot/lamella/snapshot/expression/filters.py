@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,7 @@ from lamella.snapshot.expression.bind import bind
 from lamella.snapshot.expression.bound import BoundPredicate
 from lamella.snapshot.expression.json_filters import read_tree
 from lamella.snapshot.expression.nodes import TRUE, Predicate
+from lamella.snapshot.expression.shapes import Shape, ShapeKey, shape_of, split_literals
 from lamella.snapshot.expression.sql import read_sql
 from lamella.snapshot.schema import Schema
 
@@ -45,6 +47,8 @@ _ENTRY: Final = 256
 _CLOCK: Final = re.compile(r"now|current|curdate|localtimestamp", re.IGNORECASE)
 
 _Key = tuple[str | bytes, str]
+#: Number of shapes that are cached.
+_SHAPES: Final = 256
 
 
 class _Bound(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -64,8 +68,15 @@ class _Entry(msgspec.Struct, eq=False, gc=False):
     bounds: tuple[_Bound, ...] = ()
 
 
+class _BoundShape(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A shape over the columns of a schema; None: the filter has none."""
+
+    schema: Schema
+    shape: Shape | None
+
+
 class Filters:
-    """Reads and binds filters, and caches the most recent ones. Thread-safe.
+    """Reads and binds filters, and caches the most recent ones and their shapes. Thread-safe.
 
     A filter is cached if its text (or its JSON, as MessagePack) has at most ``each_characters``; all cached ones
     together have at most ``characters``, with about 50 bytes of memory for each. Errors are not cached.
@@ -77,6 +88,8 @@ class Filters:
         self._lock = threading.Lock()
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._by_predicate: dict[int, _Entry] = {}
+        #: By the shape's text, the time zone, and whether names are case-sensitive.
+        self._shapes: dict[tuple[ShapeKey, str, bool], tuple[_BoundShape, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -126,6 +139,34 @@ class Filters:
         bound = bind(predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive)
         with self._lock:
             entry.bounds = (_Bound(schema, time_zone, case_sensitive, bound), *entry.bounds[: _SCHEMAS - 1])
+        return bound
+
+    def bound_text(
+        self,
+        text: str,
+        schema: Schema,
+        read: Callable[[], Predicate],
+        *,
+        time_zone: str = "UTC",
+        case_sensitive: bool = False,
+    ) -> BoundPredicate:
+        """Binds SQL text; ``read`` reads it, if no filter of this shape was bound before. Raises as these two."""
+        split = split_literals(text)
+        if split is None:
+            return self.bound(read(), schema, time_zone=time_zone, case_sensitive=case_sensitive)
+        name = (split[0], time_zone, case_sensitive)
+        cached = self._shapes.get(name, ())
+        known = next((each for each in cached if each.schema is schema or each.schema == schema), None)
+        found = None if known is None or known.shape is None else known.shape.bound(split[1])
+        if found is not None:
+            return found
+        bound = self.bound(read(), schema, time_zone=time_zone, case_sensitive=case_sensitive)
+        if known is None:
+            shape = shape_of(text, bound, schema, time_zone=time_zone, case_sensitive=case_sensitive)
+            with self._lock:
+                while len(self._shapes) >= _SHAPES:
+                    self._shapes.pop(next(iter(self._shapes)))
+                self._shapes[name] = (_BoundShape(schema, shape), *cached[: _SCHEMAS - 1])
         return bound
 
     def _key(self, given: Any, time_zone: str) -> _Key | None:

@@ -239,9 +239,21 @@ class Finder:
             predicate, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive
         )
 
+    def _bound(self, request: FilterRequest, schema: Schema) -> BoundPredicate:
+        """Reads and binds the filter of a request; raises as :meth:`read` and :meth:`bound`."""
+        if type(request.filter) is not str:
+            return self.bound(self.read(request), schema, request)
+        return self._filters.bound_text(
+            request.filter,
+            schema,
+            lambda: self.read(request),
+            time_zone=request.time_zone,
+            case_sensitive=request.case_sensitive,
+        )
+
     def find(self, pointer: SnapshotPointer, request: PruneRequest) -> PruneResult:
         """Like :meth:`prune`, before the result is encoded (see :mod:`lamella.snapshot.prune.writer`)."""
-        return self.find_predicate(pointer, self.read(request), request)
+        return self.find_predicate(pointer, None, request)
 
     def find_within(self, pointer: SnapshotPointer, request: PruneRequest, max_tests: int) -> PruneResult | Deferred:
         """Like :meth:`find`, but if it takes more than ``max_tests`` tests, returns its cost, determined before a
@@ -250,7 +262,7 @@ class Finder:
         A cached result takes no tests. If the request itself ends the scan early, the number of tests is unknown.
         """
         try:
-            return self.find_predicate(pointer, self.read(request), request, max_tests=max_tests)
+            return self.find_predicate(pointer, None, request, max_tests=max_tests)
         except NotNow as error:
             return error.cost
 
@@ -268,13 +280,13 @@ class Finder:
     def find_predicate(
         self,
         pointer: SnapshotPointer,
-        predicate: Predicate,
+        predicate: Predicate | None,
         request: PruneRequest,
         *,
         sidecars: dict[str, Sidecar] | None = None,
         max_tests: int | None = None,
     ) -> PruneResult:
-        """Like :meth:`find`, for a filter that has already been read; ``request.filter`` is ignored.
+        """Like :meth:`find`, for a filter that may have been read already; then ``request.filter`` is ignored.
 
         ``sidecars``: sidecars by location that other prunes have opened, and that this one adds to. Raises NotNow if it
         takes more than ``max_tests``, unless the request itself ends the scan early.
@@ -309,11 +321,11 @@ class Finder:
             return Deferred()
         head, segments = layer
         layers = self._layers(head, segments)
-        predicate = self.read(request)
         if not _is_simple(request):
+            bound = self._bound(request, head.schema)
             if _ends_early(request):
                 return Deferred()
-            return Pruning(layers, _unopened, self._timer).cost(Evaluator(self.bound(predicate, head.schema, request)))
+            return Pruning(layers, _unopened, self._timer).cost(Evaluator(bound))
         left, is_finding = _NOW_BLOCKS, True
 
         def load(row: int) -> Sidecar:
@@ -329,7 +341,7 @@ class Finder:
             return sidecar
 
         try:
-            found = self._found(layers, load, predicate, request, max_blocks=_NOW_BLOCKS)
+            found = self._found(layers, load, None, request, max_blocks=_NOW_BLOCKS)
         except NotNow as error:
             return Deferred() if _ends_early(request) else error.cost
         if found.selection is not None and found.block_count <= _MAX_BLOCKS_NOW:  # their addresses are in the sidecars
@@ -343,7 +355,7 @@ class Finder:
         self,
         layers: Layers,
         load: OpenSegment,
-        predicate: Predicate,
+        predicate: Predicate | None,
         request: PruneRequest,
         *,
         load_many: Load | None = None,
@@ -352,7 +364,9 @@ class Finder:
     ) -> PruneResult:
         head, segments = layers.head, layers.segments
         require_features(head.features, request.reader_features)
-        bound = self.bound(predicate, head.schema, request)
+        if predicate is None and (request.explain or request.residuals):
+            predicate = self.read(request)
+        bound = self._bound(request, head.schema) if predicate is None else self.bound(predicate, head.schema, request)
         columns = None
         if request.columns is not None:
             columns = tuple(head.schema.select(request.columns, case_sensitive=request.case_sensitive))
@@ -373,14 +387,14 @@ class Finder:
             leaves = None if columns is None else [head.schema.by_id()[column_id] for column_id in columns]
             result = with_pages(result, bound, self._pages, page_segments(segments), leaves, self._timer)
         answer = result.answer
-        if request.explain:
+        if request.explain and predicate is not None:
             report = msgspec.structs.replace(answer.report, filter=text_of(predicate))
             answer = msgspec.structs.replace(answer, report=report)
         if result.next_position is not None:
             token = self._tokens.write(head.snapshot_id, request, result.next_position)
             answer = msgspec.structs.replace(answer, next_page_token=token)
         result = msgspec.structs.replace(result, answer=answer, shape=request.shape, column_ids=columns)
-        if request.residuals or request.explain:
+        if predicate is not None and (request.residuals or request.explain):
             result = with_residuals(result, predicate, head.schema, request)
         if request.reader_columns:
             own_blocks = TableLayout(table_root(self._root, head.table_id)).blocks + "/"
