@@ -118,6 +118,25 @@ def test_what_is_recorded_is_what_the_service_says(tmp_path: Path, mode: str, te
         assert "secret" not in msgspec.json.encode(found).decode()
 
 
+def test_prunes_of_one_shape_are_one_row_however_they_come(tmp_path: Path) -> None:
+    """The sums are those of every prune; filters with other kinds of literals, or patterns, are apart."""
+    world = World(tmp_path)
+    texts = [f"a > {number} AND s = 'x{number}'" for number in range(300)]
+    for text in texts:
+        world.ask(text)
+    for text in ("a > 1.5 AND s = 'x'", "s LIKE 'a%'", "s LIKE '%a'", "a > 1 and s = 'x'"):
+        world.ask(text)
+    found = {each.text: each for each in world.recorder.filters(world.record.table_id, 10)}
+    total = world.warehouse.head(world.record.pointer).summary.block_count
+    same = found["a > '?' AND s = '?'"]
+    assert (same.times, same.considered) == (302, 302 * total)
+    assert same.kept == sum(
+        world.warehouse.find(world.record.pointer, PruneRequest(filter=text)).block_count
+        for text in (*texts, "a > 1.5 AND s = 'x'", "a > 1 and s = 'x'")
+    )
+    assert {"s LIKE '?%'", "s LIKE '%?'"} <= set(found)
+
+
 def test_a_dropped_table_loses_its_notes_and_nothing_else(tmp_path: Path) -> None:
     """Notes of a table that is gone are left out; when its files are gone, so is what was recorded."""
     world = World(tmp_path)
@@ -198,15 +217,15 @@ def test_a_prune_is_answered_and_filters_are_recorded_afterwards_when_no_thread_
         for number in range(130):
             world.ask(f"a > {number}")
     assert world.count("stored") == 0
-    written = threading.Event()
-    write = world.recorder._write
+    counted = threading.Event()
+    count = world.recorder._count
 
     def noted(notes: Iterable[Any]) -> None:
-        write(notes)
-        written.set()
+        count(notes)
+        counted.set()
 
-    monkeypatch.setattr(world.recorder, "_write", noted)
+    monkeypatch.setattr(world.recorder, "_count", noted)
     world.ask("a > 1000")
-    assert written.wait(60)
+    assert counted.wait(60)
     world.recorder.close()
     assert world.count("stored") == 131

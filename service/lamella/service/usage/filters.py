@@ -1,7 +1,8 @@
 """Records filters for advice, and prune rates: noted during a prune, written later by a thread.
 
-A prune only adds a note to a bounded queue; if the thread cannot keep up, the oldest notes are lost. Each filter is
-stored once, without its constants unless the service or the table says otherwise.
+A prune only adds a note to a bounded queue; if the thread cannot keep up, the oldest notes are lost. The thread adds up
+notes of equal filters, and stores the sums every few seconds. Each filter is stored once, without its constants unless
+the service or the table says otherwise.
 
 Prune rates are sums in memory, which a prune updates without waiting. Every few seconds they are added to those in the
 catalog, to which all workers and replicas add. A killed process loses its last seconds.
@@ -24,6 +25,7 @@ from lamella.service.process.threads import BatchDeletion, Debouncer
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 from lamella.snapshot.expression import read_filter, text_of
+from lamella.snapshot.expression.shapes import LiteralKind, ShapeKey, literal_kinds, split_literals
 from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.warehouse import Warehouse
@@ -31,17 +33,85 @@ from lamella.snapshot.wire import PruneRate, PruneRatesAnswer, PruneRequest, Rep
 from lamella.snapshot.wire.operations.usage import BUCKET_MS, RATE_RETENTION_MS
 from lamella.snapshot.workload.recorded_filters import Mode, Recorded, masked, mode_of
 
-#: Most notes in memory, and most notes written together.
+#: Most notes in memory, and how many are added up together.
 _MAX_NOTES: Final = 1_024
 _TOGETHER: Final = 128
-#: Longest delay until a note is written, once there is another one.
+#: Longest delay until a note is written, once there is another one; shortest time between two writes, unless there are
+#: as many different filters as here.
 _LATEST_S: Final = 10.0
+_WRITE_S: Final = 5.0
+_MAX_SUMS: Final = 256
+#: Number of shapes whose masked form is cached.
+_SHAPES: Final = 256
 #: Longest tree of a filter that is stored.
 _MAX_CHARS: Final = 16_384
 _DIGEST_CHARS: Final = 32
 _TEXT_CHARS: Final = 500
 
 _Note = tuple[TableRecord, PruneRequest, int, Report]
+
+
+class _Masked(msgspec.Struct, frozen=True):
+    """A filter without its constants as it is stored: its tree as JSON, its text, and the name of both.
+
+    ``kinds``: those of its literals, if every filter of this shape and with such literals is stored in the same way.
+    """
+
+    tree: str
+    text: str
+    digest: str
+    kinds: tuple[LiteralKind, ...] | None = None
+
+
+class _FilterSums:
+    """The prunes of one filter that are not written yet."""
+
+    __slots__ = (
+        "considered",
+        "first_ms",
+        "form",
+        "last_ms",
+        "mode",
+        "selected_blocks",
+        "selected_bytes",
+        "time_zone",
+        "times",
+    )
+
+    def __init__(self, form: _Masked, mode: Mode, time_zone: str, now_ms: int) -> None:
+        self.form = form
+        self.mode = mode
+        self.time_zone = time_zone
+        self.first_ms = self.last_ms = now_ms
+        self.times = self.considered = self.selected_blocks = self.selected_bytes = 0
+
+    def add(self, note: _Note, now_ms: int) -> None:
+        """Add a prune."""
+        _, _, block_count, report = note
+        self.times += 1
+        self.considered += report.blocks_total
+        self.selected_blocks += block_count
+        self.selected_bytes += next((stage.bytes for stage in reversed(report.stages) if stage.stage != "page"), 0)
+        self.last_ms = now_ms
+
+    def record(self, table_id: str) -> RecordedFilter:
+        """Return what is stored."""
+        form = self.form
+        return RecordedFilter(
+            table_id=table_id,
+            digest=form.digest,
+            mode=self.mode,
+            tree=form.tree,
+            text=form.text,
+            time_zone=self.time_zone,
+            times=self.times,
+            considered=self.considered,
+            kept=self.selected_blocks,
+            kept_bytes=self.selected_bytes,
+            size_bytes=len(form.tree.encode()) + len(form.text.encode()),
+            first_ms=self.first_ms,
+            last_ms=self.last_ms,
+        )
 
 
 class FilterRecorder:
@@ -69,7 +139,10 @@ class FilterRecorder:
         self._notes: deque[_Note] = deque(maxlen=_MAX_NOTES)
         self._written_s = timer()
         self._lock = threading.Lock()
-        self._debouncer = Debouncer(self.write, 0.0, "recorder")
+        #: What is not written yet, by table and digest.
+        self._sums: dict[str, dict[str, _FilterSums]] = {}
+        self._shapes: dict[tuple[ShapeKey, str], _Masked] = {}
+        self._debouncer = Debouncer(self._add_up, 0.0, "recorder")
 
     def note(self, record: TableRecord, request: PruneRequest, found: PruneResult) -> None:
         """Take note of a prune; waits for nothing."""
@@ -80,11 +153,19 @@ class FilterRecorder:
         if len(notes) >= _TOGETHER or self._timer() - self._written_s > _LATEST_S:
             self._debouncer.soon()
 
+    def _add_up(self) -> None:
+        """Add up the notes, and write the sums if it is time."""
+        with self._lock:
+            self._count(self._taken())
+            is_due = self._timer() - self._written_s > _WRITE_S
+            if is_due or sum(map(len, self._sums.values())) >= _MAX_SUMS:
+                self._write()
+
     def write(self) -> None:
         """Write the notes. A filter that cannot be stored, or that the catalog refuses, is lost and counted."""
         with self._lock:
-            self._written_s = self._timer()
-            self._write(self._taken())
+            self._count(self._taken())
+            self._write()
 
     def mode(self, record: TableRecord) -> Mode:
         """Return what is recorded of the filters of a table."""
@@ -112,10 +193,10 @@ class FilterRecorder:
             except IndexError:
                 return
 
-    def _write(self, notes: Iterable[_Note]) -> None:
-        by_table: dict[str, dict[str, RecordedFilter]] = {}
+    def _count(self, notes: Iterable[_Note]) -> None:
         modes: dict[str, Mode] = {}
-        lost = stored = 0
+        now_ms = self._clock()
+        lost = 0
         for note in notes:
             table_id = note[0].table_id
             try:
@@ -123,63 +204,59 @@ class FilterRecorder:
                     modes[table_id] = self.mode(note[0])
                 if modes[table_id] == "off":
                     continue
-                made = self._record_of(note, modes[table_id])
+                form = self._masked(note[1], modes[table_id])
             except LamellaError:  # the filter was answered, but its table may be dropped by now
-                made = None
-            if made is None:
+                form = None
+            if form is None or len(form.tree) > _MAX_CHARS or "\\u0000" in form.tree:
                 lost += 1
                 continue
-            stored += 1
-            found = by_table.setdefault(table_id, {})
-            found[made.digest] = _together(found.get(made.digest), made)
-        for table_id, filters in by_table.items():
+            found = self._sums.setdefault(table_id, {})
+            sums = found.get(form.digest)
+            if sums is None:
+                sums = found[form.digest] = _FilterSums(form, modes[table_id], note[1].time_zone, now_ms)
+            sums.add(note, now_ms)
+        self._metrics.recorded(stored=0, lost=lost)
+
+    def _write(self) -> None:
+        self._written_s = self._timer()
+        by_table, self._sums = self._sums, {}
+        lost = stored = 0
+        for table_id, found in by_table.items():
+            count = sum(each.times for each in found.values())
             try:
-                self._catalog.add_recorded(table_id, list(filters.values()), self._bounds)
+                records = [each.record(table_id) for each in found.values()]
+                self._catalog.add_recorded(table_id, records, self._bounds)
+                stored += count
             except LamellaError:  # the catalog does not answer; advice can do without
-                count = sum(each.times for each in filters.values())
-                lost, stored = lost + count, stored - count
+                lost += count
         self._metrics.recorded(stored=stored, lost=lost)
 
-    def _record_of(self, note: _Note, mode: Mode) -> RecordedFilter | None:
-        record, request, block_count, report = note
+    def _masked(self, request: PruneRequest, mode: Mode) -> _Masked:
+        """Return the form of a filter that is stored; filters of one shape mostly have the same."""
+        split = split_literals(request.filter) if mode == "shape" and isinstance(request.filter, str) else None
+        if split is None:
+            return self._read(request, mode)
+        key = (split[0], request.time_zone)
+        known = self._shapes.get(key)
+        if known is not None and known.kinds is not None:
+            literals = zip(known.kinds, split[1], strict=True)
+            if all(kind.read(each, request.time_zone) is not None for kind, each in literals):
+                return known
+        made = self._read(request, mode)
+        if known is None:
+            while len(self._shapes) >= _SHAPES:
+                self._shapes.pop(next(iter(self._shapes)))
+            kinds = literal_kinds(request.filter, request.time_zone)
+            self._shapes[key] = msgspec.structs.replace(made, kinds=kinds)
+        return made
+
+    def _read(self, request: PruneRequest, mode: Mode) -> _Masked:
         predicate: Any = read_filter(request.filter, time_zone=request.time_zone)
         if mode != "full":
             predicate = masked(predicate, self._secret if mode == "hashed" else None)
         tree = msgspec.json.encode(tree_of(predicate)).decode()
-        if len(tree) > _MAX_CHARS or "\\u0000" in tree:
-            return None
-        text = text_of(predicate)[:_TEXT_CHARS]
         name = hashlib.sha256(f"{mode} {request.time_zone} {tree}".encode()).hexdigest()[:_DIGEST_CHARS]
-        now_ms = self._clock()
-        selected_bytes = next((stage.bytes for stage in reversed(report.stages) if stage.stage != "page"), 0)
-        return RecordedFilter(
-            table_id=record.table_id,
-            digest=name,
-            mode=mode,
-            tree=tree,
-            text=text,
-            time_zone=request.time_zone,
-            times=1,
-            considered=report.blocks_total,
-            kept=block_count,
-            kept_bytes=selected_bytes,
-            size_bytes=len(tree.encode()) + len(text.encode()),
-            first_ms=now_ms,
-            last_ms=now_ms,
-        )
-
-
-def _together(before: RecordedFilter | None, each: RecordedFilter) -> RecordedFilter:
-    if before is None:
-        return each
-    return msgspec.structs.replace(
-        before,
-        times=before.times + each.times,
-        considered=before.considered + each.considered,
-        kept=before.kept + each.kept,
-        kept_bytes=before.kept_bytes + each.kept_bytes,
-        last_ms=each.last_ms,
-    )
+        return _Masked(tree, text_of(predicate)[:_TEXT_CHARS], name)
 
 
 _DELAY_S: Final = 5.0
