@@ -20,7 +20,7 @@ from lamella.snapshot.columnar import Sidecar, build_blocks
 from lamella.snapshot.columnar.chunk import Columns
 from lamella.snapshot.columnar.snapshot_blocks import BatchSizes, SnapshotBlocks
 from lamella.snapshot.expression import bind, read_sql, text_of
-from lamella.snapshot.expression.bound import BoundPredicate
+from lamella.snapshot.expression.bound import BoundAnd, BoundOr, BoundPredicate, Comparison, Membership
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.prune.block_layer import Layers
 from lamella.snapshot.prune.evaluate import Evaluator
@@ -134,7 +134,11 @@ def check(seed: int) -> int:
     pointer = written(rng, schema, random_blocks(rng, schema, table), store)
     cache_bytes = rng.choice([0, 4_096, 1 << 24])
     batch_sizes = rng.choice(
-        [FINE, BatchSizes(chunk_segments=2, worth_segments=1, batch_blocks=1, min_cached_blocks=1)]
+        [
+            FINE,
+            BatchSizes(chunk_segments=2, worth_segments=1, batch_blocks=1, min_cached_blocks=1),
+            BatchSizes(chunk_segments=4, worth_segments=8, batch_blocks=4),
+        ]
     )
     # Kept as buffers or not: it makes no difference.
     both = Table(store, pointer, batch_sizes, cache_bytes, rng.choice([None, MemoryCache(BoundedCache(1 << 24))]))
@@ -172,6 +176,57 @@ def test_blocks_tested_together_get_the_verdicts_they_get_alone(seed: int) -> No
 def test_segments_are_answered_whole_without_looking_at_their_blocks() -> None:
     """The random tables above reach the proof that needs no block."""
     assert sum(check(seed) for seed in range(40)) > 50
+
+
+@settings(max_examples=40, deadline=None)
+@given(SEEDS)
+def test_blocks_of_a_sorted_column_are_found_without_a_test(seed: int) -> None:
+    """Once its bounds are in memory, a few segments take the shortest way, to the result of all others."""
+    rng = Random(seed)
+    schema = Schema.assign([Column(name="a", type=rng.choice(["int64", "float64", "timestamp", "decimal(9,2)"]))])
+    leaf = schema.leaves()[0]
+    values = sorted(rng.randint(0, 300) for _ in range(200))
+    blocks: list[Block] = []
+    at = 0
+    while at < len(values):
+        cells = values[at : at + rng.randint(1, 4)]
+        at += len(cells) - (rng.random() < 0.3 and len(cells) > 1)  # some blocks share a value
+        given_ = float if leaf.dtype.is_float else int
+        bounds = [to_bound(leaf.dtype, given_(each)) for each in (cells[0], cells[-1])]
+        stats = ColumnStats(min=bounds[0], max=bounds[1], null_count=0, min_exact=True, max_exact=True)
+        location = f"memory://together/data/{len(blocks)}.parquet"
+        blocks.append(
+            Block(location=location, row_count=len(cells), file_size=rng.randint(1, 99), col_stats={leaf.id: stats})
+        )
+    store = FsspecStore()
+    warehouse = Warehouse(store, f"memory://together-{uuid.uuid4()}", segment_blocks=4)
+    pointer = warehouse.create("t", schema, now_ms=1)
+    for start in range(0, len(blocks), 40):  # of one commit after another, each sorted
+        added = warehouse.prepare("t", schema, blocks[start : start + 40])
+        pointer = warehouse.commit(pointer, added=added, now_ms=2).pointer
+    batch_sizes = BatchSizes(chunk_segments=8, worth_segments=6, batch_blocks=4)
+    both = Table(store, pointer, batch_sizes)
+    points = tuple(range(301))
+    everywhere = Membership(
+        leaf, tuple(map(float, points)) if leaf.dtype.is_float else points, False, False, "a IN (...)"
+    )
+    both.prune(both.together, everywhere)
+    assert sorted(set(both.opened)) == list(range(len(both.segments)))
+    both.opened.clear()
+    for _ in range(20):
+        low, width = rng.randint(-5, 305), rng.choice([0, 0, 1, 3, 10])
+        value = float if leaf.dtype.is_float else int
+        parts = (
+            Comparison(leaf, rng.choice(["ge", "gt"]), value(low), "low"),
+            Comparison(leaf, rng.choice(["le", "lt"]), value(low + width), "high"),
+        )
+        point = Comparison(leaf, "eq", value(low), "point")
+        filters: list[BoundPredicate] = [BoundAnd(parts), point, BoundOr((BoundAnd(parts), parts[0]))]
+        bound = rng.choice(filters)
+        found = both.prune(both.together, bound)
+        assert found.selection is None or len(found.selection.segments) >= 6 or both.opened == []
+        assert described(found) == described(both.prune(both.plain, bound))
+        both.opened.clear()
 
 
 @pytest.mark.soak

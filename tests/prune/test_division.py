@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, product
 from random import Random
 from typing import Any
 
@@ -17,7 +17,7 @@ from lamella.snapshot.columnar import Zones, zones_of
 from lamella.snapshot.columnar.zones import Edges, edges_of
 from lamella.snapshot.expression import bind, read_sql, text_of
 from lamella.snapshot.expression import nodes as n
-from lamella.snapshot.expression.bound import BoundPredicate
+from lamella.snapshot.expression.bound import BoundOperator, BoundPredicate
 from lamella.snapshot.prune import evaluate, verdicts
 from lamella.snapshot.prune import search as window_module
 from lamella.snapshot.prune.evaluate import Evaluator
@@ -134,16 +134,24 @@ def test_a_mistake_about_a_column_is_noticed(mistake: Callable[[Edges | None], E
     assert _fails(lambda seed: check(seed, mistake))
 
 
-@pytest.mark.parametrize("op", ["lt", "le", "gt", "ge", "eq"])
-def test_a_wrong_side_of_a_search_is_noticed(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("op", "limit"),
+    [*product(("ge", "gt"), (0, 2)), *product(("le", "lt"), (1, 3)), *product(("eq",), range(4))],
+)
+def test_a_wrong_side_of_a_search_is_noticed(op: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that stops before instead of behind an equal bound, or the other way round."""
-    for name in ("_FROM", "_UPTO"):
-        sides = getattr(window_module, name)
-        if op in sides:
-            other = "left" if sides[op] == "right" else "right"
-            monkeypatch.setitem(sides, op, other)
-            assert _fails(check), name
-            monkeypatch.undo()
+    right = window_module._limits
+
+    def wrong(edges: Edges, given_op: BoundOperator, value: Any, count: int) -> tuple[int, ...]:
+        found = list(right(edges, given_op, value, count))
+        if given_op == op:
+            bounds = edges.reached if limit in (0, 3) else edges.left
+            sides = [int(bounds.searchsorted(value, "left")), int(bounds.searchsorted(value, "right"))]
+            found[limit] = sum(sides) - found[limit]
+        return tuple(found)
+
+    monkeypatch.setattr(window_module, "_limits", wrong)
+    assert _fails(check)
 
 
 @pytest.mark.parametrize(

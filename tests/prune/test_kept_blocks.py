@@ -66,7 +66,8 @@ def test_runs_and_tested_blocks_come_out_as_they_were_added(seed: int) -> None:
         if rng.random() < share:
             start = rng.choice([0, 7])
             shifted = [(first + start, first + start + count, code) for first, count, code in runs]
-            left.add_runs(segment, shifted, start, np.concatenate([np.zeros(start, dtype=np.uint32), sizes]))
+            left.add_runs(segment, shifted, start)
+            left.add_sizes(sizes[codes.nonzero()[0]])
         else:
             is_tested = True
             left.add_tested(np.array([segment]), np.array([0, len(codes)]), codes, sizes)

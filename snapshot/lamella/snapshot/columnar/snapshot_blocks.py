@@ -145,13 +145,22 @@ class SnapshotBlocks:
             self._chunks = tuple(self._cut())
         return self._chunks
 
+    @property
+    def worth_segments(self) -> int:
+        """Returns how many segments of a chunk must remain for its columns to be assembled."""
+        return min(self.batch_sizes.worth_segments, max(2, len(self.counts) // 2))
+
+    def chunk_at(self, row: int) -> Chunk:
+        """Returns the chunk that a segment belongs to."""
+        return self.chunks[bisect_right(self._firsts, row) - 1]
+
     def worth(self, rows: Rows, columns: Sequence[Leaf]) -> list[tuple[Chunk, Rows]]:
         """Returns the chunks that have many of the segments ``rows`` (ascending), with these rows.
 
         Leaves out chunks whose columns are not yet assembled and would require fetching a segment that is not among
         ``rows``.
         """
-        enough = min(self.batch_sizes.worth_segments, max(2, len(self.counts) // 2))
+        enough = self.worth_segments
         if len(rows) < enough:
             return []
         return [

@@ -37,7 +37,7 @@ from lamella.snapshot.prune.evaluate import Evaluator, Lookup
 from lamella.snapshot.prune.indexes import IndexLayer
 from lamella.snapshot.prune.outcome import ALL, NONE, SOME, verdicts
 from lamella.snapshot.prune.result import BlockSelection, Codes, Indexes, SelectionBuilder
-from lamella.snapshot.prune.search import Search
+from lamella.snapshot.prune.search import MAX_SEGMENTS, Division, Search, Searched, division
 from lamella.snapshot.schema import DataType, Leaf
 
 #: Verdicts of a chunk's blocks, by the chunk's content and the filter.
@@ -149,6 +149,38 @@ class BlockLayer:
             left.add_tested(batch.rows, batch.starts, tested, batch.numbers("file_size"))
         self.selected_bytes = whole_bytes + left.size_bytes
         return left.built(whole, self._blocks.counts)
+
+    def search(self, filter: Evaluator, found: Division) -> BlockSelection | None:
+        """The blocks of a few segments, where a search decides all of them: what :meth:`test` does, in less time.
+
+        ``found``: the division of the segments, with no rest. None: the blocks are to be tested, or their columns are
+        not in memory.
+        """
+        blocks = self._blocks
+        count = sum(stop - start for start, stop in found.windows)
+        if count >= blocks.worth_segments or count > MAX_SEGMENTS:
+            return None
+        left, considered, lookups = SelectionBuilder(), 0, list[Lookup]()
+        every = [row for first, last in found.every for row in range(first, last)] if found.every else ()
+        for begin, end in found.windows:
+            row = begin
+            while row < end:
+                chunk = blocks.chunk_at(row)
+                columns = chunk.cached(filter.columns)
+                if columns is None or not columns.have_rows:
+                    return None
+                inner = division(filter, columns.edges, chunk.bounds[-1])
+                if inner.rest is not None:
+                    return None
+                stop = min(end, chunk.stop)
+                bounds = chunk.bounds[row - chunk.first : stop - chunk.first + 1]
+                decided = [ALL if each in every else SOME for each in range(row, stop)]
+                Searched(inner, columns, row, bounds, decided).add_to(left)
+                considered += bounds[-1] - bounds[0]
+                lookups.append(columns)
+                row = stop
+        self.considered, self.lookups, self.selected_bytes = considered, lookups, left.size_bytes
+        return left.built(None, blocks.counts)
 
     def _unsearched(
         self, filter: Evaluator, codes: Codes, rows: Indexes, left: SelectionBuilder

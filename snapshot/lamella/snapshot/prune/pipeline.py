@@ -29,7 +29,7 @@ from lamella.snapshot.prune.result import (
     joined,
     totals,
 )
-from lamella.snapshot.prune.search import WORTH_ENTRIES, division
+from lamella.snapshot.prune.search import WORTH_ENTRIES, Division, division
 from lamella.snapshot.prune.segment_scan import SegmentScan
 from lamella.snapshot.schema import Leaf
 from lamella.snapshot.wire import LayerUse, PredicateUse, PruneAnswer, PrunedSegment, Report, Stage
@@ -114,13 +114,13 @@ class Pruning:
             started = now
 
         filter = bound if isinstance(bound, Evaluator) else Evaluator(bound)
-        codes, chosen = self._segment_layer(filter)
+        codes, chosen, found = self._segment_layer(filter)
         # The summary is asked only which of the two layers ruled all out: where segments are left it is, too.
         alive = len(chosen) > 0 or self._snapshot_layer(filter)
         stages.append(_summary_stage(alive, summary.compressed_byte_size))
         if alive:
             stage("segment", len(codes), len(chosen), int(np.add.reduce(self._segments.numbers("file_size")[chosen])))
-        if max_blocks is not None and int(self._segments.numbers("block_count")[chosen].sum()) > max_blocks:
+        if max_blocks is not None and np.add.reduce(self._segments.numbers("block_count")[chosen]) > max_blocks:
             raise NotNow(self._cost(filter, codes, chosen))
         if max_tests is not None:
             cost = self._cost(filter, codes, chosen)
@@ -133,7 +133,9 @@ class Pruning:
             raise NotNow  # parts may have to be read
         if self._layers.blocks is not None and alive and blocks and not explain and options.plain:
             layer = BlockLayer(self._segments, self._layers.blocks, self._load_many, self._layers.verdicts)
-            selection = layer.test(filter, codes, chosen)
+            selection = layer.search(filter, found) if found is not None else None
+            if selection is None:
+                selection = layer.test(filter, codes, chosen)
             stage("block", layer.considered, selection.block_count, layer.selected_bytes)
             if questions is not None:
                 parts = questions.refine(tuple(selection.parts(self._load)))
@@ -156,7 +158,7 @@ class Pruning:
         refine = None if questions is None else questions.refine_one
         scan = SegmentScan(options, self._segments, codes, open_segment, self._timer, refine)
         left_codes = scan.segments()
-        found = scan.blocks() if blocks else None
+        blocks_found = scan.blocks() if blocks else None
         opened = [scan.opened[row] for row in sorted(scan.opened)]
         if alive:
             stages += scan.stages
@@ -171,7 +173,7 @@ class Pruning:
             limit=scan.limit,
             indexes=() if questions is None else questions.uses,
         )
-        return self._result(report, found, scan, left_codes)
+        return self._result(report, blocks_found, scan, left_codes)
 
     def _result(
         self,
@@ -230,7 +232,8 @@ class Pruning:
 
     def cost(self, filter: Evaluator) -> Deferred:
         """What the segments tell of the cost of a filter; no segment is opened."""
-        return self._cost(filter, *self._segment_layer(filter))
+        codes, chosen, _ = self._segment_layer(filter)
+        return self._cost(filter, codes, chosen)
 
     def _cost(self, filter: Evaluator, codes: Codes, chosen: Indexes) -> Deferred:
         counts = self._segments.numbers("block_count")
@@ -238,8 +241,8 @@ class Pruning:
         tested = int(counts[chosen].sum()) - selected
         return Deferred(block_tests=tested * filter.weight + selected, selected_blocks=selected)
 
-    def _segment_layer(self, filter: Evaluator) -> tuple[Codes, Indexes]:
-        """The verdicts of the segments, and which are kept."""
+    def _segment_layer(self, filter: Evaluator) -> tuple[Codes, Indexes, Division | None]:
+        """The verdicts of the segments, which are kept, and their division where a search decides all of them."""
         count = len(self._segments)
         if count >= self.worth_search:
             found = division(filter, self._layers.edges, count)
@@ -248,10 +251,10 @@ class Pruning:
                 if not self._segments.have_rows:
                     codes[self._segments.numbers("row_count") <= 0] = NONE
                 elif found.rest is None:
-                    return codes, joined([np.arange(start, stop) for start, stop in found.windows], np.int64)
-                return codes, (codes != NONE).nonzero()[0]
+                    return codes, joined([np.arange(start, stop) for start, stop in found.windows], np.int64), found
+                return codes, (codes != NONE).nonzero()[0], None
         codes = _codes(filter, self._segments)
-        return codes, (codes != NONE).nonzero()[0]
+        return codes, (codes != NONE).nonzero()[0], None
 
     def _zones(self, leaf: Leaf) -> Zones:
         return self._segments.zones(leaf.id, leaf.dtype)

@@ -377,11 +377,14 @@ class SelectionBuilder:
         self._codes: list[Codes] = []
         self._sizes: list[npt.NDArray[Any]] = []
 
-    def add_runs(self, segment: int, runs: Sequence[tuple[int, int, int]], start: int, sizes: npt.NDArray[Any]) -> None:
-        """Add those of one segment, whose first block is number ``start``.
+    def add_sizes(self, sizes: npt.NDArray[Any]) -> None:
+        """Add the sizes of the files of runs."""
+        self._sizes.append(sizes)
 
-        Each run has the number of its first block, of the one behind its last, and the verdict; ``sizes`` are those of
-        all files, by these numbers.
+    def add_runs(self, segment: int, runs: Sequence[tuple[int, int, int]], start: int) -> None:
+        """Add those of one segment, whose first block is number ``start``; their sizes are added apart.
+
+        Each run has the number of its first block, of the one behind its last, and the verdict.
         """
         ordinals, firsts, counts, codes = self._runs
         ordinal, blocks = len(self._segments), 0
@@ -391,7 +394,6 @@ class SelectionBuilder:
             counts.append(stop - first)
             codes.append(code)
             blocks += stop - first
-            self._sizes.append(sizes[first:stop])
         self._segments.append(segment)
         self._counts.append(blocks)
         if self._rows:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -52,9 +52,9 @@ _MAX_WINDOWS: Final = 16
 _MAX_VALUES: Final = 64
 #: So many are searched for one by one, which is then faster.
 _FEW_VALUES: Final = 6
-#: Which of equal entries a search stops before, by operator: the first, or the one behind the last.
-_FROM: Final[dict[str, Literal["left", "right"]]] = {"ge": "left", "gt": "right", "eq": "left"}
-_UPTO: Final[dict[str, Literal["left", "right"]]] = {"le": "right", "lt": "left", "eq": "right"}
+#: Operators with a lower limit, and those with an upper one.
+_FROM: Final = ("ge", "gt", "eq")
+_UPTO: Final = ("le", "lt", "eq")
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -89,19 +89,10 @@ def reach(node: BoundPredicate, edges: EdgesOf, count: int) -> Reach:
 
 
 def _compared(edges: Edges, op: BoundOperator, value: Any, count: int) -> Reach:
-    reached, left = edges.reached, edges.left
-    number: Any = np.array(value, dtype=left.dtype)  # of no dimension: such are searched for fastest
     if not edges.exact:
-        start, stop = _within(edges, op, number, count)
+        start, stop = _within(edges, op, np.array(value, dtype=edges.left.dtype), count)
         return Reach(((start, stop),) if start < stop else (), None)
-    start = first = 0
-    stop = last = count
-    side = _FROM.get(op)
-    if side is not None:
-        start, first = int(reached.searchsorted(number, side)), int(left.searchsorted(number, side))
-    side = _UPTO.get(op)
-    if side is not None:
-        stop, last = int(left.searchsorted(number, side)), int(reached.searchsorted(number, side))
+    start, stop, first, last = _limits(edges, op, value, count)
     if start >= stop:
         return _NOTHING
     first, last = max(start, first), min(stop, last)
@@ -109,6 +100,23 @@ def _compared(edges: Edges, op: BoundOperator, value: Any, count: int) -> Reach:
     if first < last and not edges.nulls:  # where it is true for every value, it is for every row that is not null
         every = ((first, last),) if edges.nulls is False else None
     return Reach(((start, stop),), every)
+
+
+def _limits(edges: Edges, op: BoundOperator, value: Any, count: int) -> tuple[int, int, int, int]:
+    """Where a comparison may be true (start and stop) and where it is true for every value (first and last)."""
+    # As sequences of Python's numbers they are searched twice as fast as by NumPy.
+    reached, left = edges.reached.data, edges.left.data
+    number = float(value) if left.format == "d" else value
+    if op == "ge":
+        return bisect_left(reached, number), count, bisect_left(left, number), count
+    if op == "le":
+        return 0, bisect_right(left, number), 0, bisect_right(reached, number)
+    if op == "lt":
+        return 0, bisect_left(left, number), 0, bisect_left(reached, number)
+    if op == "gt":
+        return bisect_right(reached, number), count, bisect_right(left, number), count
+    start, first = bisect_left(reached, number), bisect_left(left, number)
+    return start, bisect_right(left, number), first, bisect_right(reached, number)
 
 
 def _within(edges: Edges, op: str, number: Any, count: int) -> Window:
@@ -203,7 +211,7 @@ def _fewer(found: list[Window]) -> list[Window]:
 
 
 #: Of more segments the blocks are tested: that is as fast.
-_MAX_SEGMENTS: Final = 16
+MAX_SEGMENTS: Final = 16
 
 
 class Searched(msgspec.Struct, frozen=True):
@@ -236,13 +244,18 @@ class Searched(msgspec.Struct, frozen=True):
 
     def _add_windows(self, left: SelectionBuilder) -> None:
         """As there is nothing to test, all blocks in the windows are kept."""
-        sizes = self.columns.numbers["file_size"]
-        start = self.bounds[0]
-        for segment, (code, stop) in enumerate(zip(self.decided, self.bounds[1:], strict=True), self.first):
-            runs = [(start, stop, ALL)] if code == ALL else self.division.runs(start, stop)
+        division, bounds = self.division, self.bounds
+        start = bounds[0]
+        for segment, code in enumerate(self.decided, self.first):
+            stop = bounds[segment - self.first + 1]
+            runs = [(start, stop, ALL)] if code == ALL else division.runs(start, stop)
             if runs:
-                left.add_runs(segment, runs, start, sizes)
+                left.add_runs(segment, runs, start)
             start = stop
+        sizes = self.columns.numbers["file_size"]
+        for begin, end in division.windows:  # a segment that matches as a whole lies within them
+            if begin < start and end > bounds[0]:
+                left.add_sizes(sizes[max(begin, bounds[0]) : min(end, start)])
 
 
 class Search:
@@ -257,7 +270,7 @@ class Search:
     def of(self, piece: Piece) -> Searched | None:
         """The blocks of a piece that are kept; None: they are to be tested."""
         columns = piece.columns
-        if not columns.have_rows or piece.stop - piece.first > _MAX_SEGMENTS:
+        if not columns.have_rows or piece.stop - piece.first > MAX_SEGMENTS:
             return None
         if columns is not self._columns:  # the pieces of a chunk come one after another
             self._columns = columns
@@ -326,10 +339,16 @@ class Division(msgspec.Struct, frozen=True):
         return codes
 
 
+_NONE: Final = Division((), (), None)
+
+
 def division(filter: Evaluator, edges: EdgesOf, count: int) -> Division:
     """The division of a filter in a layer of ``count`` entries; its ``rest`` is all of it when no part is decided."""
     node = filter.node
     children = node.children if isinstance(node, BoundAnd) and node.children else (node,)
+    ranges = _of_ranges(children, edges, count)
+    if ranges is not None:
+        return ranges
     parts = [reach(child, edges, count) for child in children]
     found = all_of(parts)
     if found.every is not None or not found.some:
@@ -339,6 +358,25 @@ def division(filter: Evaluator, edges: EdgesOf, count: int) -> Division:
         return Division(found.some, found.some, filter)
     rest = tuple([child for child, part in zip(children, parts, strict=True) if part.every is None])
     return Division(found.some, all_of([part for _, part in exact]).every or (), filter.only(rest))
+
+
+def _of_ranges(children: Sequence[BoundPredicate], edges: EdgesOf, count: int) -> Division | None:
+    """The division by comparisons of sorted columns without nulls alone, as most are; None for other filters."""
+    start = first = 0
+    stop = last = count
+    for child in children:
+        if type(child) is not Comparison or type(child.term) is not Leaf or child.value != child.value:  # NaN
+            return None
+        known = edges(child.term)
+        if known is None or not known.exact or known.nulls is not False:
+            return None
+        limits = _limits(known, child.op, child.value, count)
+        start, stop = max(start, limits[0]), min(stop, limits[1])
+        first, last = max(first, limits[2]), min(last, limits[3])
+    if start >= stop:
+        return _NONE
+    first, last = max(start, first), min(stop, last)
+    return Division(((start, stop),), ((first, last),) if first < last else (), None)
 
 
 def _torn(filter: Evaluator, parts: Sequence[BoundPredicate]) -> bool:

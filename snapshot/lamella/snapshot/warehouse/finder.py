@@ -416,9 +416,12 @@ class Finder:
         name = (head.snapshot_id, key)
         known = self._results.get(name)
         if known is not None:
+            answer, chosen = known
+            stages = tuple([msgspec.structs.replace(stage, ms=0.0) for stage in answer.report.stages])
+            report = msgspec.structs.replace(answer.report, stages=stages, reused_blocks=0, from_cache=True)
             return PruneResult(
-                answer=known[0],
-                selection=known[1],
+                answer=msgspec.structs.replace(answer, report=report),
+                selection=chosen,
                 segments=layers.segments,
                 schema_id=head.schema.schema_id,
                 open_segment=load,
@@ -426,17 +429,13 @@ class Finder:
             )
         pruning = Pruning(layers, load, self._timer, load_many)
         found = pruning.run(Evaluator(bound, key), max_blocks=max_blocks, max_tests=max_tests)
-        report = found.answer.report
-        if found.selection is None or any(use.failure is not None for use in report.indexes):
+        report, selection = found.answer.report, found.selection
+        if selection is None or any(use.failure is not None for use in report.indexes):
             return found  # an index may be read the next time
-        stages = tuple([msgspec.structs.replace(stage, ms=0.0) for stage in report.stages])
-        report = msgspec.structs.replace(report, stages=stages, reused_blocks=0, from_cache=True)
-        size_bytes = found.selection.size_bytes + estimated_bytes(report.not_used) + estimated_bytes(report.indexes)
-        self._results.put(
-            name,
-            (msgspec.structs.replace(found.answer, report=report), found.selection),
-            size_bytes + key.size_bytes + _RESULT_BYTES,
-        )
+        size_bytes = selection.size_bytes + key.size_bytes + _RESULT_BYTES
+        if report.not_used or report.indexes:
+            size_bytes += estimated_bytes(report.not_used) + estimated_bytes(report.indexes)
+        self._results.put(name, (found.answer, selection), size_bytes)
         return found
 
     def _keys_of(self, segments: Sidecar, refs: SidecarRefs) -> Callable[[int], BlockKeys]:
