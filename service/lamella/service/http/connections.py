@@ -332,6 +332,51 @@ class _Refused(HttpParserError):
     """Stops reading from a client."""
 
 
+class _AnswerWriter:
+    """What an answer writes to its connection: the head waits for the body, so that one system call sends both.
+
+    It waits no longer than until the next iteration of the event loop: the head of a stream is sent at once, too.
+    """
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+        self._is_begun = False
+
+    def write(self, data: bytes) -> None:
+        """Write data; the first ones wait for the next."""
+        if self._head:
+            head, self._head = self._head, b""
+            if len(data) <= STEP_BYTES:
+                self._transport.write(head + data)
+            else:
+                self._transport.write(head)
+                self._transport.write(data)
+        elif self._is_begun:
+            self._transport.write(data)
+        else:
+            self._is_begun = True
+            self._head = data
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._head:
+            head, self._head = self._head, b""
+            if not self._transport.is_closing():
+                self._transport.write(head)
+
+    def is_closing(self) -> bool:
+        """True once the connection closes."""
+        return bool(self._transport.is_closing())
+
+    def close(self) -> None:
+        """Close the connection when everything is written."""
+        self.flush()
+        self._transport.close()
+
+
 class ClientConnection(HttpToolsProtocol):
     """One connection. The lifespan state of the app has its :class:`Connections`."""
 
@@ -421,6 +466,10 @@ class ClientConnection(HttpToolsProtocol):
         self._coming = _BODY
         self._connections.head_ended(self)
         super().on_headers_complete()
+        if self.cycle is not None:
+            writer = _AnswerWriter(self.transport, self.loop)
+            self.cycle.transport = writer  # type: ignore[assignment]  # all of a transport that a cycle uses
+            self.cycle.on_response = partial(self._end_answer, writer)
         self.headers = []  # those of the trailer come here
 
     def on_message_complete(self) -> None:
@@ -442,6 +491,10 @@ class ClientConnection(HttpToolsProtocol):
         self.end(self._refusal or InvalidRequest(msg))
 
     # What requests call.
+
+    def _end_answer(self, writer: _AnswerWriter) -> None:
+        writer.flush()  # of an answer without a body; before that of the next request
+        self.on_response_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
