@@ -44,3 +44,9 @@ def test_an_id_of_given_bytes_has_their_bits() -> None:
     """The version and the variant take the place of six of them."""
     made = uuid7(0x0123456789AB, bytes(range(10)))
     assert made == uuid.UUID("01234567-89ab-7001-8203-040506070809")
+
+
+def test_the_text_of_an_id_is_its_canonical_spelling() -> None:
+    """The same sequence, spelled at once."""
+    one, two = (Ids(lambda: 1_700_000_000_000, Random(7).randbytes) for _ in range(2))
+    assert [one.new_text() for _ in range(100)] == [str(two.new()) for _ in range(100)]

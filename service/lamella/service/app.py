@@ -145,7 +145,7 @@ def create_app(
         with_spans(inner, core.traces),
         metrics=core.metrics,
         log=RequestLog(log, settings.log_level, settings.log_format) if settings.log_requests else None,
-        new_id=Ids(clock).new,
+        new_id=Ids(clock).new_text,
         lifecycle=core.lifecycle,
     )
     return app

@@ -34,6 +34,14 @@ class Ids:
 
     def new(self) -> uuid.UUID:
         """Returns a new id."""
+        return uuid.UUID(int=self._new())
+
+    def new_text(self) -> str:
+        """Returns the canonical spelling of a new id, in half the time."""
+        digits = f"{self._new():032x}"
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+    def _new(self) -> int:
         with self._lock:
             now_ms = max(self._last_ms, self._clock())
             random = _random_of(self._entropy(10))
@@ -47,7 +55,7 @@ class Ids:
 
 def uuid7(at_ms: int, entropy: bytes) -> uuid.UUID:
     """Returns the v7 id of a time (Unix milliseconds, 48 bits) and ten random bytes."""
-    return _uuid7(at_ms, _random_of(entropy))
+    return uuid.UUID(int=_uuid7(at_ms, _random_of(entropy)))
 
 
 def _random_of(entropy: bytes) -> int:
@@ -56,9 +64,9 @@ def _random_of(entropy: bytes) -> int:
     return (whole >> 64 & 0xFFF) << 62 | whole & _LOW
 
 
-def _uuid7(at_ms: int, random: int) -> uuid.UUID:
+def _uuid7(at_ms: int, random: int) -> int:
     high = (at_ms & (1 << 48) - 1) << 16 | 0x7 << 12 | random >> 62
-    return uuid.UUID(int=high << 64 | 0x2 << 62 | random & _LOW)
+    return high << 64 | 0x2 << 62 | random & _LOW
 
 
 def canonical_id(text: str) -> str | None:

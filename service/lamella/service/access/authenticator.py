@@ -75,6 +75,11 @@ def refuse_foreign(request: HTTPConnection) -> None:
     """
     if request.scope["method"] in _READS:
         return
+    for name, _ in request.scope["headers"]:
+        if name in (b"origin", b"sec-fetch-site"):  # which programs do not send
+            break
+    else:
+        return
     headers = request.headers
     origin = headers.get("origin")
     is_foreign = headers.get("sec-fetch-site") in _FOREIGN

@@ -290,9 +290,11 @@ class Admission:
             waits_s = requested_s(request.scope)
             read_bytes = 0
             if has_body:
-                if not is_large:
-                    _check_announced(request, max_bytes)
-                if takes_slot or not _is_small(request):
+                announced_bytes = _announced_bytes(request)
+                if not is_large and announced_bytes is not None and announced_bytes > max_bytes:
+                    raise too_large(max_bytes)
+                # A small body is read at once, even if there is no slot now.
+                if takes_slot or announced_bytes is None or announced_bytes > QUICK_BODY_BYTES:
                     slots.check(owner)
                 read_bytes = await bodies.read(request, owner, max_bytes)
             try:
@@ -319,13 +321,9 @@ class Admission:
         return admitted
 
 
-def _is_small(request: Request) -> bool:
-    """Return whether the announced body is small enough to be read at once."""
-    announced = request.headers.get("content-length", "")
-    return announced.isdigit() and len(announced) <= 18 and int(announced) <= QUICK_BODY_BYTES
-
-
-def _check_announced(request: Request, max_bytes: int) -> None:
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and (len(announced) > 18 or int(announced) > max_bytes):
-        raise too_large(max_bytes)
+def _announced_bytes(request: Request) -> int | None:
+    """Return the length of the body by its header; None without a valid one."""
+    for name, value in request.scope["headers"]:
+        if name == b"content-length":
+            return int(value[:19]) if value.isdigit() else None  # of so many digits any number is too large
+    return None

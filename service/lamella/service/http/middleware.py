@@ -38,7 +38,7 @@ class AccessMiddleware:
         *,
         metrics: Metrics,
         log: RequestLog | None,
-        new_id: Callable[[], object],
+        new_id: Callable[[], str],
         lifecycle: Lifecycle,
     ) -> None:
         self._app = app
@@ -53,8 +53,7 @@ class AccessMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
-        request_id = given.decode() if _GIVEN_ID.fullmatch(given) else str(self._new_id())
+        request_id = _given_id(scope) or self._new_id()
         scope[REQUEST_ID] = request_id
         status = 0
         sent_bytes = 0
@@ -104,6 +103,13 @@ class AccessMiddleware:
             self._metrics.requests.labels(method, route, str(status)),
             self._metrics.request_seconds.labels(method, route),
         )
+
+
+def _given_id(scope: Scope) -> str | None:
+    for name, value in scope["headers"]:
+        if name == _HEADER:
+            return value.decode() if _GIVEN_ID.fullmatch(value) else None
+    return None
 
 
 def with_spans(app: ASGIApp, traces: Traces) -> ASGIApp:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
@@ -186,7 +187,7 @@ class Sidecar:
     def text_at(self, name: str, row: int) -> str:
         """Returns one value of a text column."""
         offsets, data = self._text_view(name)
-        return str(data[offsets[row] : offsets[row + 1]], "utf-8")
+        return str(data[offsets.item(row) : offsets.item(row + 1)], "utf-8")
 
     def text_array(self, name: str, rows: npt.NDArray[Any] | None = None) -> pa.Array:
         """Returns a text column as an Arrow array of large strings, all or some rows."""
@@ -666,6 +667,7 @@ class JoinedSidecar(Sidecar):
         self._parts = tuple(parts)
         counts = [len(part) if rows is None else len(rows) for part, rows in parts]
         self._starts = np.cumsum([0, *counts])
+        self._bounds: list[int] = self._starts.tolist()
         self._numbers: dict[str, npt.NDArray[Any]] = {}
         self._joined: dict[tuple[int, DataType], Zones] = {}
         self._nulls: dict[tuple[int, DataType], npt.NDArray[np.int64]] = {}
@@ -703,9 +705,9 @@ class JoinedSidecar(Sidecar):
 
     def text_at(self, name: str, row: int) -> str:
         """Returns one value of a text column."""
-        number = int(self._starts.searchsorted(row, side="right")) - 1
+        number = bisect_right(self._bounds, row) - 1
         part, picked = self._parts[number]
-        local = row - int(self._starts[number])
+        local = row - self._bounds[number]
         return part.text_at(name, local if picked is None else int(picked[local]))
 
     def seen_from(self, written: Schema, wanted: Schema) -> Sidecar:

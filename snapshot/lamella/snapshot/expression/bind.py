@@ -212,6 +212,8 @@ def narrowed(children: Sequence[BoundPredicate]) -> tuple[BoundPredicate, ...]:
             flat.append(child)
     if len(flat) < _MIN_PARTS:
         return tuple(flat)
+    if len(flat) == _MIN_PARTS and _are_ends(*flat):
+        return tuple(flat)
     flat = _without_ends(flat)
     ranges: dict[BoundTerm, _Range] = {}
     lists = False
@@ -234,6 +236,14 @@ def narrowed(children: Sequence[BoundPredicate]) -> tuple[BoundPredicate, ...]:
             text = " AND ".join(part.text for part in found)
             flat.append(Membership(term, (), False, False, text))
     return tuple(flat)
+
+
+def _are_ends(one: BoundPredicate, other: BoundPredicate) -> bool:
+    """Returns whether these are the two ends of a range that is not empty, as those of most ranges are."""
+    if type(one) is not Comparison or type(other) is not Comparison or one.term != other.term:
+        return False
+    low, high = (one, other) if one.op in ("ge", "gt") else (other, one)
+    return low.op in ("ge", "gt") and high.op in ("le", "lt") and low.value < high.value  # type: ignore[operator]
 
 
 def _without_ends(flat: list[BoundPredicate]) -> list[BoundPredicate]:

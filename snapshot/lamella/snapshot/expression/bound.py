@@ -163,8 +163,12 @@ def children_of(node: BoundPredicate) -> tuple[BoundPredicate, ...]:
 
 def leaves_of(node: BoundPredicate) -> list[BoundLeaf]:
     """Returns the predicates of a tree, left to right."""
+    if type(node) is Comparison:
+        return [node]
+    if type(node) is BoundAnd and set(map(type, node.children)) == {Comparison}:  # as most are
+        return list(node.children)  # type: ignore[arg-type]
     found: list[BoundLeaf] = []
-    left = [node]
+    left: list[BoundPredicate] = [node]
     while left:
         part = left.pop()
         if isinstance(part, BoundAnd | BoundOr):
@@ -206,7 +210,7 @@ def columns_in(parts: Sequence[BoundLeaf]) -> tuple[Leaf, ...]:
     """Returns the columns of predicates, without duplicates, in the order of their first use."""
     found: dict[Leaf, None] = {}
     for part in parts:
-        if not isinstance(part, Pair) and isinstance(part.term, Leaf):
+        if not isinstance(part, Pair) and type(part.term) is Leaf:
             found[part.term] = None
         else:
             found.update((leaf, None) for term in terms_of(part) for leaf in leaves_in(term))
