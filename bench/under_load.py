@@ -1,13 +1,15 @@
-"""Narrow prunes of one process while it is busy: their tail, the garbage collector's pauses, and expensive filters.
+"""Narrow prunes of a busy service: their tail, the garbage collector's pauses, and what else it does meanwhile.
 
-Clients ask again as soon as they have their answer, each filter with literals that were not asked before. ``--wide``
-clients ask filters that every block is tested for; what each of them gets, and how many are refused, is told beside
-the narrow ones. The client has a process of its own, and both share the machine.
+Clients ask again as soon as they have their answer, each filter with literals that were not asked before. The client
+has a process of its own, and both share the machine. The first table says the tail as a multiple of the median.
 
-    python bench/under_load.py                          16 narrow clients: p50, p99, and pauses
-    python bench/under_load.py --wide 200 --clients 16  the same beside 200 clients of expensive filters
-    python bench/under_load.py --warm-s 0 --seconds 400 --cache-bytes 67108864
-                                                        whether the process stops growing when its cache is full
+    python bench/under_load.py                             1, 16 and 64 narrow clients, alone
+    python bench/under_load.py --beside commits uploads console clean-up
+                                                           the same alone, beside each of these, and beside all
+    python bench/under_load.py --workers 2 --blocks 10000 100000 1000000
+    python bench/under_load.py --clients 16 --wide 200     beside 200 clients of filters that every block is tested for
+    python bench/under_load.py --clients 16 --warm-s 0 --seconds 400 --cache-bytes 67108864
+                                                           whether the process stops growing when its cache is full
 """
 
 from __future__ import annotations
@@ -17,9 +19,14 @@ import asyncio
 import itertools
 import json
 import os
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import uvloop
@@ -27,6 +34,7 @@ from loopback import Service, serving
 from speed import load, tables
 from speed.over_http import PRUNE, settings
 from speed.questions import question, spark_time, sql, warm_up
+from steady.beside import KINDS, cleaned
 from steady.caller import Caller
 from steady.phases import SHED, Call, latency_ms
 
@@ -38,14 +46,21 @@ _MEMORY_READINGS: Final = 12
 #: Seconds that a refused client waits, as the service requests.
 _BACK_OFF_S: Final = 1.0
 _LIKES: Final = 8
+#: Seconds until the work beside has begun.
+_BEGIN_S: Final = 2.0
+#: How often all segments are opened, so that each of several workers has opened them.
+_OPENINGS: Final = 6
 
 
 class Options(argparse.Namespace):
     """The kinds of requests."""
 
-    blocks: int
-    clients: int
+    blocks: list[int]
+    clients: list[int]
+    beside: list[str]
+    workers: int
     wide: int
+    out: Path | None
     seconds: float
     warm_s: float
     cache_bytes: int
@@ -76,14 +91,12 @@ async def ask(
             await asyncio.sleep(_BACK_OFF_S)
 
 
-async def run_clients(
-    port: int, options: Options, seconds: float, numbers: Iterator[int], wide_clients: int
-) -> list[Call]:
+async def run_clients(port: int, clients: int, seconds: float, numbers: Iterator[int], wide_clients: int) -> list[Call]:
     """Run all clients for this long; returns the outcomes of their requests."""
     caller = Caller(port, _TIMEOUT_S)
     until_s = time.perf_counter() + seconds
     calls: list[Call] = []
-    narrow_ones = [ask(caller, "narrow", narrow, numbers, until_s, calls) for _ in range(options.clients)]
+    narrow_ones = [ask(caller, "narrow", narrow, numbers, until_s, calls) for _ in range(clients)]
     wide_ones = [ask(caller, "wide", wide, numbers, until_s, calls) for _ in range(wide_clients)]
     await asyncio.gather(*narrow_ones, *wide_ones)
     caller.close()
@@ -106,11 +119,11 @@ async def read_memory(pid: int, seconds: float, readings: list[tuple[float, floa
 
 
 async def run_measured(
-    service: Service, options: Options, numbers: Iterator[int], readings: list[tuple[float, float]]
+    service: Service, clients: int, options: Options, numbers: Iterator[int], readings: list[tuple[float, float]]
 ) -> list[Call]:
     """All clients for the measured time, and the service's memory meanwhile."""
     memory = asyncio.ensure_future(read_memory(service.pid, options.seconds, readings))
-    calls = await run_clients(service.port, options, options.seconds, numbers, options.wide)
+    calls = await run_clients(service.port, clients, options.seconds, numbers, options.wide)
     await memory
     return calls
 
@@ -159,48 +172,107 @@ def summary_of(calls: Sequence[Call], kind: str, seconds: float) -> dict[str, An
     }
 
 
-def measure(options: Options) -> dict[str, Any]:
-    """The figures."""
+@contextmanager
+def doing(service: Service, kinds: Sequence[str], seconds: float, done: dict[str, int]) -> Iterator[None]:
+    """The work of these kinds meanwhile; ``done`` says afterwards how often each was done."""
+    if not kinds:
+        yield
+        return
+    command = [sys.executable, "-m", "steady.beside", str(service.port), str(seconds), *kinds]
+    work = subprocess.Popen(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True)
+    try:
+        time.sleep(_BEGIN_S)
+        yield
+    finally:
+        told, _ = work.communicate(timeout=600)
+        done.update(json.loads(told))
+
+
+def measure(options: Options, blocks: int) -> Iterator[dict[str, Any]]:
+    """Yield the figures of a table, for each kind of work beside and each number of clients."""
     options.folder.mkdir(parents=True, exist_ok=True)
-    made = tables.table(options.folder.resolve(), options.blocks)
+    made = tables.table(options.folder.resolve(), blocks)
     numbers = itertools.count()
-    with serving(settings(made, cache_bytes=str(options.cache_bytes))) as service:
-        opening = [json.dumps({"filter": text, "shape": "ranges"}).encode() for text in (*warm_up(made.count), wide(0))]
-        load.run(service.port, [load.request(PRUNE, body) for body in opening], 1)
-        uvloop.run(run_clients(service.port, options, options.warm_s, numbers, 0))
-        before = pauses(service)
-        readings: list[tuple[float, float]] = []
-        calls = uvloop.run(run_measured(service, options, numbers, readings))
-        readings.append((round(options.seconds), round(rss_mib(service.pid), 1)))
-        after = pauses(service)
-    kinds = ("narrow", "wide") if options.wide else ("narrow",)
+    with TemporaryDirectory() as folder, cleaned(Path(made.folder) / "warehouse"):
+        catalog = shutil.copy(made.catalog.removeprefix("sqlite:///"), folder)
+        given = settings(made, cache_bytes=str(options.cache_bytes), workers=str(options.workers))
+        with serving({**given, "catalog": f"sqlite:///{catalog}"}) as service:
+            opening = [*warm_up(made.count), wide(0)]
+            bodies = [json.dumps({"filter": text, "shape": "ranges"}).encode() for text in opening]
+            for _ in range(_OPENINGS if options.workers > 1 else 1):  # by new connections, so that each worker has some
+                load.run(service.port, [load.request(PRUNE, body) for body in bodies], 4 * options.workers)
+            uvloop.run(run_clients(service.port, max(options.clients), options.warm_s, numbers, 0))
+            for kinds in beside_of(options.beside):
+                for clients in options.clients:
+                    yield measured(service, options, blocks, clients, kinds, numbers)
+
+
+def beside_of(kinds: Sequence[str]) -> list[list[str]]:
+    """Return nothing, each kind alone, and all of them if there are several."""
+    return [[], *([kind] for kind in kinds), *([list(kinds)] if len(kinds) > 1 else [])]
+
+
+def measured(
+    service: Service, options: Options, blocks: int, clients: int, kinds: Sequence[str], numbers: Iterator[int]
+) -> dict[str, Any]:
+    """Return the figures of so many clients beside this work."""
+    before = pauses(service)
+    readings: list[tuple[float, float]] = []
+    done: dict[str, int] = {}
+    with doing(service, kinds, options.seconds + 2 * _BEGIN_S, done):
+        calls = uvloop.run(run_measured(service, clients, options, numbers, readings))
+    readings.append((round(options.seconds), round(rss_mib(service.pid), 1)))
     return {
         "cores": os.cpu_count(),
-        "blocks": made.count,
-        "clients": options.clients,
+        "workers": options.workers,
+        "blocks": blocks,
+        "clients": clients,
         "wide_clients": options.wide,
-        **{kind: summary_of(calls, kind, options.seconds) for kind in kinds},
-        "pauses": paused(before, after),
+        "beside": done,
+        **{kind: summary_of(calls, kind, options.seconds) for kind in ("narrow", *(["wide"] if options.wide else []))},
+        "pauses": paused(before, pauses(service)),
         "rss_mib": readings,
     }
+
+
+def line(found: dict[str, Any]) -> str:
+    """Return the figures as a line of the table."""
+    narrow_ms = found["narrow"]["latency_ms"]
+    beside = ", ".join(f"{kind} {count}" for kind, count in found["beside"].items()) or "nothing"
+    return (
+        f"{found['blocks']:>10,} {found['workers']:>7} {found['clients']:>7} {narrow_ms['p50']:>8.2f} "
+        f"{narrow_ms['p99']:>8.2f} {narrow_ms['p99'] / narrow_ms['p50']:>7.1f} {found['narrow']['done_per_s']:>8,.0f} "
+        f"{sum(each['ms'] for each in found['pauses'].values()):>9.1f}  {beside}"
+    )
 
 
 def parsed(arguments: Sequence[str] | None = None) -> Options:
     """The command line."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--blocks", type=int, default=_BLOCKS)
-    made.add_argument("--clients", type=int, default=16, help="of narrow prunes")
+    made.add_argument("--blocks", type=int, nargs="+", default=[_BLOCKS])
+    made.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64], help="of narrow prunes")
+    made.add_argument("--beside", nargs="*", choices=KINDS, default=[], help="what the service does meanwhile")
+    made.add_argument("--workers", type=int, default=1)
     made.add_argument("--wide", type=int, default=0, help="clients of expensive filters")
     made.add_argument("--seconds", type=float, default=20.0)
     made.add_argument("--warm-s", type=float, default=20.0, help="narrow prunes before, which fill the memory")
     made.add_argument("--cache-bytes", type=int, default=1 << 30)
     made.add_argument("--folder", type=Path, default=Path("build/speed/tables"))
+    made.add_argument("--out", type=Path, default=None, help="all figures as JSON")
     return made.parse_args(arguments, Options())
 
 
 def main() -> None:
     """Run and print."""
-    print(json.dumps(measure(parsed()), indent=2))
+    options = parsed()
+    print("    blocks workers clients   p50 ms   p99 ms p99/p50 prunes/s GC pauses  beside")
+    found = []
+    for blocks in options.blocks:
+        for each in measure(options, blocks):
+            print(line(each), flush=True)
+            found.append(each)
+    if options.out is not None:
+        options.out.write_text(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":
