@@ -40,6 +40,10 @@ from lamella.snapshot.storage import FsspecStore, Store
 from lamella.snapshot.tracing import open_provider
 
 _SWITCH_S = 0.0005
+#: Objects between two collections of young ones, and collections of each generation between two of the next. Nearly all
+#: garbage of requests is freed without the collector; by Python's own numbers (700, 10, 10) it looks at everything a
+#: few times a second, 10 to 50 ms at a time, while the console is used.
+_COLLECTIONS = (2_000, 20, 50)
 _TITLE = "Lamella"
 _DESCRIPTION = "A layered snapshot metadata service: which Parquet blocks a query must read, and why."
 
@@ -179,6 +183,7 @@ def served(settings: Settings, *, is_alone: bool) -> FastAPI:
         )
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*_COLLECTIONS)
     # A thread that tests blocks keeps the interpreter for this long before the event loop runs, in each
     # round of the loop: with the default 5 ms only about a hundred requests a second are answered next to such a
     # thread.
