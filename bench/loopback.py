@@ -21,16 +21,19 @@ START_S = 180.0
 
 
 class Service:
-    """A Lamella service that logs to ``folder``; a context manager. ``settings``: by name, without prefix."""
+    """A Lamella service that logs to ``folder``; a context manager. ``settings``: by name, without prefix.
 
-    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+    ``module``: what Python runs; another one than the service's own starts it in another way.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, str], module: str = "lamella.service") -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.port = int(listener.getsockname()[1])
         given = {"port": str(self.port), "log_requests": "false", "drain_s": "0", **settings}
         environment = {f"LAMELLA_{name.upper()}": value for name, value in given.items()}
         self._log = (folder / "service.log").open("wb")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "lamella.service"],
+            [sys.executable, "-m", module],
             env={**os.environ, **environment},
             stdout=self._log,
             stderr=self._log,

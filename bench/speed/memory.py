@@ -88,10 +88,10 @@ def of_large_answers(made: Made) -> dict[str, Any]:
     for shape in get_args(Shape):
         with serving(settings(made)) as service:
             load.run(service.port, [asking("P1", number, shape) for number in range(20)], 1)
-            fresh = _status(service.pid)
+            fresh = status(service.pid)
             load.run(service.port, [asking("P2", 0, shape)], 1)
-            idle = _status(service.pid)
-            with _Peak(service.pid) as peak:
+            idle = status(service.pid)
+            with Peak(service.pid) as peak:
                 answer = load.run(service.port, [asking("P2", 1, shape)], 1)
         found[shape] = {
             "answer_mb": round(answer.answer_bytes / 1e6, 1),
@@ -105,16 +105,16 @@ def of_large_answers(made: Made) -> dict[str, Any]:
     return found
 
 
-class _Peak:
+class Peak:
     """Records the peak sizes of a process, polled every few milliseconds; a context manager."""
 
     def __init__(self, pid: int) -> None:
-        self.sizes = _status(pid)
+        self.sizes = status(pid)
         self._pid = pid
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
-    def __enter__(self) -> _Peak:
+    def __enter__(self) -> Peak:
         self._thread.start()
         return self
 
@@ -124,16 +124,16 @@ class _Peak:
 
     def _watch(self) -> None:
         while not self._done.wait(0.005):
-            now = _status(self._pid)
+            now = status(self._pid)
             self.sizes = {name: max(size, now.get(name, 0)) for name, size in self.sizes.items()}
 
 
 def _memory() -> dict[str, int]:
-    status = _status("self")
+    status = status("self")
     return {name: status[name] for name in ("RssAnon", "RssFile", "RssShmem")}
 
 
-def _status(pid: int | str) -> dict[str, int]:
+def status(pid: int | str) -> dict[str, int]:
     """Sizes of a process in bytes (Linux)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     sizes = (line.split() for line in lines if line.endswith(" kB"))

@@ -58,6 +58,12 @@ def question(name: str, number: int) -> Question:
     return Question(name=name)
 
 
+def narrow(number: int, width: float) -> Question:
+    """Return a range of this share of the sorted column, at another place for each ``number``."""
+    share = float(np.random.default_rng((len(NAMES), number)).random())
+    return Question(name="narrow", ranges=(_range(share * (1 - width), width),))
+
+
 def truth(model: Model, query: Question) -> npt.NDArray[np.int64]:
     """Return the blocks whose statistics allow a matching row, ascending: what a sound and sharp engine keeps."""
     low, high = model.low["event_time"], model.high["event_time"]

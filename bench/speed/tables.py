@@ -8,7 +8,6 @@ prune reads, are made but not kept: with all columns they would be 15 GB.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path
@@ -24,6 +23,7 @@ from lamella.snapshot.manifest import FORMAT_VERSION, SegmentRef, SnapshotPointe
 from lamella.snapshot.storage import FsspecStore, ObjectStat
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import NamespaceInfo
+from speed.clock import process_cpu_s
 
 #: Larger tables have only the columns of the predicates.
 WHOLE_UP_TO: Final = 1_000_000
@@ -84,9 +84,9 @@ def table(folder: Path, count: int, processes: int = 2, *, exact: bool = False) 
         raise OSError(f"{table_folder} would take {folder} beyond {LIMIT_BYTES >> 30} GiB: remove tables there")
     shutil.rmtree(table_folder, ignore_errors=True)
     table_folder.mkdir(parents=True)
-    started = _cpu_s()
+    started = process_cpu_s()
     pointer = _make(table_folder, count, tuple(columns), processes, exact=exact)
-    took_s = round(_cpu_s() - started, 1)
+    took_s = round(process_cpu_s() - started, 1)
     made = Made(folder=str(table_folder), count=count, columns=tuple(columns), pointer=pointer, build_s=took_s)
     entry.write_bytes(msgspec.json.encode(made))
     return made
@@ -163,9 +163,3 @@ def _start(root: str, table_id: str, count: int, columns: tuple[str, ...], exact
 
 def _prepare(start: int) -> tuple[SegmentRef, ...]:
     return _worker.prepare(start)
-
-
-def _cpu_s() -> float:
-    """Processor time of this process and of its children that have ended."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system

@@ -54,24 +54,23 @@ from lamella.snapshot.stats.column import absent, has_sum, is_younger, sum_of, s
 class SidecarRefs:
     """References to the sidecars of the segments of a snapshot's layer, by row; ``of`` "manifest": to their manifests.
 
-    The texts of the layer are read on first access.
+    Each is made when it is asked for: a query asks for few of a large table's.
     """
-
-    #: Approximate memory per segment.
-    BYTES_A_SEGMENT = 400
 
     def __init__(self, segments: Sidecar, of: Literal["sidecar", "manifest"] = "sidecar") -> None:
         self._segments = segments
-        self._of = of
-        self._parts: tuple[list[str], list[str], list[int]] | None = None
+        self._location = f"{of}.location"
+        self._sha256 = f"{of}.sha256"
+        self._size_bytes = f"{of}.size_bytes"
 
     def __call__(self, row: int) -> ObjectRef:
         """Returns the reference of one segment."""
-        parts = self._parts
-        if parts is None:
-            names, hashes = (self._segments.texts(f"{self._of}.{what}") for what in ("location", "sha256"))
-            parts = self._parts = names, hashes, self._segments.numbers(f"{self._of}.size_bytes").tolist()
-        return ObjectRef(location=parts[0][row], sha256=parts[1][row], size_bytes=parts[2][row])
+        segments = self._segments
+        return ObjectRef(
+            location=segments.text_at(self._location, row),
+            sha256=segments.text_at(self._sha256, row),
+            size_bytes=int(segments.numbers(self._size_bytes)[row]),
+        )
 
 
 # Sidecars: one layer's zone maps and addresses as an Arrow IPC file of one record batch, uncompressed.
@@ -188,6 +187,11 @@ class Sidecar:
         """Returns one value of a text column."""
         offsets, data = self._text_view(name)
         return str(data[offsets.item(row) : offsets.item(row + 1)], "utf-8")
+
+    def text_data(self, name: str) -> tuple[npt.NDArray[np.int64], memoryview]:
+        """Returns a text column as bytes: where each value begins in them, with the end of the last one, and the
+        bytes."""
+        return self._text_view(name)
 
     def text_array(self, name: str, rows: npt.NDArray[Any] | None = None) -> pa.Array:
         """Returns a text column as an Arrow array of large strings, all or some rows."""
@@ -709,6 +713,18 @@ class JoinedSidecar(Sidecar):
         part, picked = self._parts[number]
         local = row - self._bounds[number]
         return part.text_at(name, local if picked is None else int(picked[local]))
+
+    def text_data(self, name: str) -> tuple[npt.NDArray[np.int64], memoryview]:
+        """Returns a text column as bytes, copied from all parts."""
+        offsets: list[npt.NDArray[np.int64]] = [np.zeros(1, dtype=np.int64)]
+        data: list[memoryview] = []
+        size = 0
+        for part, picked in self._parts:
+            begins, text = part.text_data(name) if picked is None else _text_view(part.text_array(name, picked))
+            offsets.append(begins[1:] - begins[0] + size)
+            data.append(text[begins[0] : begins[-1]])
+            size += data[-1].nbytes
+        return np.concatenate(offsets), memoryview(b"".join(data))
 
     def seen_from(self, written: Schema, wanted: Schema) -> Sidecar:
         """Returns the parts in terms of a later schema of the table than theirs, ``written``."""

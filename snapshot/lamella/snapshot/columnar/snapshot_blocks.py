@@ -21,6 +21,7 @@ from lamella.snapshot.columnar.chunk import CachedColumns, Chunk, Columns, Load,
 from lamella.snapshot.columnar.keys import NumberKeys
 from lamella.snapshot.columnar.sidecar import Sidecar, joined_zones
 from lamella.snapshot.columnar.zones import Zones
+from lamella.snapshot.errors import ManifestError
 from lamella.snapshot.schema import Leaf
 
 
@@ -117,6 +118,9 @@ class SnapshotBlocks:
     Methods take the function that opens sidecars as an argument, since it differs between queries.
     """
 
+    #: Approximate memory per segment: its hash, and its numbers of blocks.
+    BYTES_A_SEGMENT: Final = 128
+
     def __init__(
         self,
         segments: Sidecar,
@@ -131,7 +135,8 @@ class SnapshotBlocks:
         self._segments = segments
         self._columns = columns
         self._view = view
-        self._chunks: tuple[Chunk, ...] | None = None
+        self._cuts: _Cuts | None = None
+        self._chunks: dict[int, Chunk] = {}
         self._inner: dict[Leaf, Zones] = {}
         #: Blocks of each segment.
         self.counts: Rows = segments.numbers("block_count")
@@ -141,9 +146,7 @@ class SnapshotBlocks:
     @property
     def chunks(self) -> tuple[Chunk, ...]:
         """Returns the chunks, in order."""
-        if self._chunks is None:
-            self._chunks = tuple(self._cut())
-        return self._chunks
+        return tuple([self._chunk(number) for number in range(len(self._cut.firsts))])
 
     @property
     def worth_segments(self) -> int:
@@ -193,7 +196,7 @@ class SnapshotBlocks:
                     low[chunk.first : chunk.stop] = inner.low.array
                     high[chunk.first : chunk.stop] = inner.high.array
             found = Zones(NumberKeys(low), NumberKeys(high), flags)
-            if len(chunks) == len(self.chunks):
+            if len(chunks) == len(self._cut.firsts):
                 self._inner[leaf] = found
         return found
 
@@ -245,38 +248,78 @@ class SnapshotBlocks:
         """Splits the segments ``rows`` (ascending) by chunk."""
         if not len(rows):
             return []
-        chunks = self.chunks
-        number = bisect_right(self._firsts, int(rows[0])) - 1
-        if int(rows[-1]) < chunks[number].stop:
-            return [(chunks[number], rows)]
+        firsts = self._cut.firsts
+        number = bisect_right(firsts, int(rows[0])) - 1
+        chunk = self._chunk(number)
+        if int(rows[-1]) < chunk.stop:
+            return [(chunk, rows)]
         found = []
         start = 0
         while start < len(rows):
-            chunk = chunks[bisect_right(self._firsts, int(rows[start])) - 1]
+            chunk = self._chunk(bisect_right(firsts, int(rows[start])) - 1)
             end = int(rows.searchsorted(chunk.stop))
             found.append((chunk, rows[start:end]))
             start = end
         return found
 
+    def _chunk(self, number: int) -> Chunk:
+        """Returns a chunk; it is made on first access."""
+        found = self._chunks.get(number)
+        if found is None:
+            first, stop, key = self._cut.of(number, self._view)
+            found = self._chunks.setdefault(number, Chunk(first, self.counts[first:stop], key, self._columns))
+        return found
+
     @property
-    def _firsts(self) -> list[int]:
-        if self._chunk_firsts is None:
-            self._chunk_firsts = [chunk.first for chunk in self.chunks]
-        return self._chunk_firsts
+    def _cut(self) -> _Cuts:
+        if self._cuts is None:
+            self._cuts = _Cuts(*self._segments.text_data("sidecar.sha256"), self.batch_sizes.chunk_segments)
+        return self._cuts
 
-    _chunk_firsts: list[int] | None = None
 
-    def _cut(self) -> Iterator[Chunk]:
-        digests = self._segments.texts("sidecar.sha256")
-        usual = self.batch_sizes.chunk_segments
+class _Cuts:
+    """Where chunks begin, by the hashes of the segments' sidecars: ``data``, in which each begins at ``offsets``."""
+
+    def __init__(self, offsets: Rows, data: memoryview, usual: int) -> None:
+        self._offsets = offsets
+        self._data = data
+        count = len(offsets) - 1
+        longest = 8 * usual
+        firsts = []
         first = 0
-        for row, digest in enumerate(digests):
-            length = row + 1 - first
-            last = row + 1 == len(digests)
-            if last or int(digest[-4:], 16) % usual == 0 or length == 8 * usual:
-                key = hashlib.sha256("".join([self._view, *digests[first : row + 1]]).encode()).hexdigest()
-                yield Chunk(first, self.counts[first : row + 1], key, self._columns)
-                first = row + 1
+        for stop in [*(np.flatnonzero(_last_digits(offsets, data) % usual == 0) + 1).tolist(), count]:
+            while stop - first > longest:
+                firsts.append(first)
+                first += longest
+            if stop > first:
+                firsts.append(first)
+                first = stop
+        #: The first segment of each chunk.
+        self.firsts: list[int] = firsts
+        self._stops = [*firsts[1:], count]
+
+    def of(self, number: int, view: str) -> tuple[int, int, str]:
+        """Returns the first segment of a chunk, the one after its last, and its key for the reader ``view``."""
+        first, stop = self.firsts[number], self._stops[number]
+        hashes = self._data[self._offsets[first] : self._offsets[stop]]
+        return first, stop, hashlib.sha256(view.encode() + hashes).hexdigest()
+
+
+#: The value of each hexadecimal digit.
+_DIGITS: Final = np.zeros(256, dtype=np.int64)
+_DIGITS[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16)
+
+
+def _last_digits(offsets: Rows, data: memoryview) -> Rows:
+    """Returns the number that the last four hexadecimal digits of each hash are."""
+    ends = offsets[1:]
+    if len(ends) and int((ends - offsets[:-1]).min()) < 4:
+        raise ManifestError("a sidecar has a hash that is too short")
+    digits = np.frombuffer(data, dtype=np.uint8)
+    found: Rows = np.zeros(len(ends), dtype=np.int64)
+    for back in (4, 3, 2, 1):
+        found = 16 * found + _DIGITS[digits[ends - back]]
+    return found
 
 
 def _runs(rows: Rows) -> Iterator[tuple[int, int]]:

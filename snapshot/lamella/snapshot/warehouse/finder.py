@@ -460,7 +460,7 @@ class Finder:
                 is_near=lambda row: self._manifests.is_near(refs(row)),
             )
             found = Layers(head, segments, blocks, self._verdicts, refs, self._indexes_of(head, segments, refs))
-            self._seen.put(head.snapshot_id, found, _LAYERS_BYTES + refs.BYTES_A_SEGMENT * len(segments))
+            self._seen.put(head.snapshot_id, found, _LAYERS_BYTES + blocks.BYTES_A_SEGMENT * len(segments))
         return found
 
 
