@@ -104,6 +104,9 @@ _SCHEMA_ID: Final = b"lamella.schema_id"
 _MAX_VIEWS: Final = 4
 #: Arrow's names of float types and NumPy's.
 _FLOATS: Final = {"halffloat": "f2", "float": "f4", "double": "f8"}
+#: The value of each hexadecimal digit.
+_DIGITS: Final = np.zeros(256, dtype=np.uint16)
+_DIGITS[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16)
 #: Up to this many texts are read faster one by one than by Arrow.
 _FEW_TEXTS: Final = 64
 
@@ -188,10 +191,16 @@ class Sidecar:
         offsets, data = self._text_view(name)
         return str(data[offsets.item(row) : offsets.item(row + 1)], "utf-8")
 
-    def text_data(self, name: str) -> tuple[npt.NDArray[np.int64], memoryview]:
-        """Returns a text column as bytes: where each value begins in them, with the end of the last one, and the
-        bytes."""
-        return self._text_view(name)
+    @cached_property
+    def hash_ends(self) -> npt.NDArray[np.uint16]:
+        """For a snapshot's or group's sidecar: returns the last 16 bits of the hash of each segment's sidecar."""
+        offsets, data = self._text_view("sidecar.sha256")
+        ends = offsets[1:]
+        if len(ends) and int((ends - offsets[:-1]).min()) < 4:
+            raise ManifestError("a sidecar has a hash that is too short")
+        digits = _DIGITS[np.frombuffer(data, dtype=np.uint8)[ends[:, None] - np.arange(4, 0, -1)]]
+        found: npt.NDArray[np.uint16] = digits @ np.array([1 << 12, 1 << 8, 1 << 4, 1], dtype=np.uint16)
+        return found
 
     def text_array(self, name: str, rows: npt.NDArray[Any] | None = None) -> pa.Array:
         """Returns a text column as an Arrow array of large strings, all or some rows."""
@@ -714,17 +723,10 @@ class JoinedSidecar(Sidecar):
         local = row - self._bounds[number]
         return part.text_at(name, local if picked is None else int(picked[local]))
 
-    def text_data(self, name: str) -> tuple[npt.NDArray[np.int64], memoryview]:
-        """Returns a text column as bytes, copied from all parts."""
-        offsets: list[npt.NDArray[np.int64]] = [np.zeros(1, dtype=np.int64)]
-        data: list[memoryview] = []
-        size = 0
-        for part, picked in self._parts:
-            begins, text = part.text_data(name) if picked is None else _text_view(part.text_array(name, picked))
-            offsets.append(begins[1:] - begins[0] + size)
-            data.append(text[begins[0] : begins[-1]])
-            size += data[-1].nbytes
-        return np.concatenate(offsets), memoryview(b"".join(data))
+    @cached_property
+    def hash_ends(self) -> npt.NDArray[np.uint16]:
+        """Returns the last 16 bits of the hash of each segment's sidecar."""
+        return _rows_of(self._parts, lambda part: part.hash_ends)
 
     def seen_from(self, written: Schema, wanted: Schema) -> Sidecar:
         """Returns the parts in terms of a later schema of the table than theirs, ``written``."""

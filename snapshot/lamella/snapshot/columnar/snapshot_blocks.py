@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +22,6 @@ from lamella.snapshot.columnar.chunk import CachedColumns, Chunk, Columns, Load,
 from lamella.snapshot.columnar.keys import NumberKeys
 from lamella.snapshot.columnar.sidecar import Sidecar, joined_zones
 from lamella.snapshot.columnar.zones import Zones
-from lamella.snapshot.errors import ManifestError
 from lamella.snapshot.schema import Leaf
 
 
@@ -118,8 +118,8 @@ class SnapshotBlocks:
     Methods take the function that opens sidecars as an argument, since it differs between queries.
     """
 
-    #: Approximate memory per segment: its hash, and its numbers of blocks.
-    BYTES_A_SEGMENT: Final = 128
+    #: Approximate memory per segment: its numbers of blocks.
+    BYTES_A_SEGMENT: Final = 64
 
     def __init__(
         self,
@@ -135,7 +135,6 @@ class SnapshotBlocks:
         self._segments = segments
         self._columns = columns
         self._view = view
-        self._cuts: _Cuts | None = None
         self._chunks: dict[int, Chunk] = {}
         self._inner: dict[Leaf, Zones] = {}
         #: Blocks of each segment.
@@ -146,7 +145,7 @@ class SnapshotBlocks:
     @property
     def chunks(self) -> tuple[Chunk, ...]:
         """Returns the chunks, in order."""
-        return tuple([self._chunk(number) for number in range(len(self._cut.firsts))])
+        return tuple([self._chunk(number) for number in range(len(self._firsts))])
 
     @property
     def worth_segments(self) -> int:
@@ -196,7 +195,7 @@ class SnapshotBlocks:
                     low[chunk.first : chunk.stop] = inner.low.array
                     high[chunk.first : chunk.stop] = inner.high.array
             found = Zones(NumberKeys(low), NumberKeys(high), flags)
-            if len(chunks) == len(self._cut.firsts):
+            if len(chunks) == len(self._firsts):
                 self._inner[leaf] = found
         return found
 
@@ -248,7 +247,7 @@ class SnapshotBlocks:
         """Splits the segments ``rows`` (ascending) by chunk."""
         if not len(rows):
             return []
-        firsts = self._cut.firsts
+        firsts = self._firsts
         number = bisect_right(firsts, int(rows[0])) - 1
         chunk = self._chunk(number)
         if int(rows[-1]) < chunk.stop:
@@ -266,60 +265,23 @@ class SnapshotBlocks:
         """Returns a chunk; it is made on first access."""
         found = self._chunks.get(number)
         if found is None:
-            first, stop, key = self._cut.of(number, self._view)
+            first, stop = self._firsts[number], [*self._firsts[number + 1 : number + 2], len(self._segments)][0]
+            digests = self._segments.texts("sidecar.sha256", np.arange(first, stop))
+            key = hashlib.sha256("".join([self._view, *digests]).encode()).hexdigest()
             found = self._chunks.setdefault(number, Chunk(first, self.counts[first:stop], key, self._columns))
         return found
 
-    @property
-    def _cut(self) -> _Cuts:
-        if self._cuts is None:
-            self._cuts = _Cuts(*self._segments.text_data("sidecar.sha256"), self.batch_sizes.chunk_segments)
-        return self._cuts
-
-
-class _Cuts:
-    """Where chunks begin, by the hashes of the segments' sidecars: ``data``, in which each begins at ``offsets``."""
-
-    def __init__(self, offsets: Rows, data: memoryview, usual: int) -> None:
-        self._offsets = offsets
-        self._data = data
-        count = len(offsets) - 1
-        longest = 8 * usual
+    @cached_property
+    def _firsts(self) -> list[int]:
+        """The first segment of each chunk."""
+        usual = self.batch_sizes.chunk_segments
+        stops = (self._segments.hash_ends.astype(np.int64) % usual == 0).nonzero()[0] + 1
         firsts = []
         first = 0
-        for stop in [*(np.flatnonzero(_last_digits(offsets, data) % usual == 0) + 1).tolist(), count]:
-            while stop - first > longest:
-                firsts.append(first)
-                first += longest
-            if stop > first:
-                firsts.append(first)
-                first = stop
-        #: The first segment of each chunk.
-        self.firsts: list[int] = firsts
-        self._stops = [*firsts[1:], count]
-
-    def of(self, number: int, view: str) -> tuple[int, int, str]:
-        """Returns the first segment of a chunk, the one after its last, and its key for the reader ``view``."""
-        first, stop = self.firsts[number], self._stops[number]
-        hashes = self._data[self._offsets[first] : self._offsets[stop]]
-        return first, stop, hashlib.sha256(view.encode() + hashes).hexdigest()
-
-
-#: The value of each hexadecimal digit.
-_DIGITS: Final = np.zeros(256, dtype=np.int64)
-_DIGITS[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16)
-
-
-def _last_digits(offsets: Rows, data: memoryview) -> Rows:
-    """Returns the number that the last four hexadecimal digits of each hash are."""
-    ends = offsets[1:]
-    if len(ends) and int((ends - offsets[:-1]).min()) < 4:
-        raise ManifestError("a sidecar has a hash that is too short")
-    digits = np.frombuffer(data, dtype=np.uint8)
-    found: Rows = np.zeros(len(ends), dtype=np.int64)
-    for back in (4, 3, 2, 1):
-        found = 16 * found + _DIGITS[digits[ends - back]]
-    return found
+        for stop in [*stops.tolist(), len(self._segments)]:
+            firsts += range(first, stop, 8 * usual)
+            first = stop
+        return firsts
 
 
 def _runs(rows: Rows) -> Iterator[tuple[int, int]]:
