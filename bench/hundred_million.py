@@ -39,7 +39,7 @@ from speed.memory import Peak, status
 from speed.over_http import FLOOR, PRUNE
 from speed.questions import Question, narrow, question, spark_time, sql, truth
 from speed.tables import Made
-from synthetic import FILTERED_COLUMNS, FOLDER, blocks_of, schema
+from synthetic import FILTERED_COLUMNS, FOLDER, SPAN_MS, START_MS, blocks_of, schema
 
 from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.storage import FsspecStore
@@ -97,22 +97,22 @@ class Bench:
 
     def answers(self) -> dict[str, Any]:
         """Compare answers with the model's arrays; raises AssertionError for the first that differs."""
-        asked = [
+        queries = [
             *(narrow(number, _WIDTH) for number in range(20)),
             *(question(name, number) for name in ("P1", "P3", "P4", "P6") for number in range(5)),
             *(question(name, 0) for name in ("P2", "P5", "P7")),
         ]
         with self.service() as service:
-            answers = [service.send("POST", PRUNE, _body(sql(each, spark_time), "ranges")) for each in asked]
+            answers = [service.send("POST", PRUNE, _body(sql(each, spark_time), "ranges")) for each in queries]
         first = self._first_blocks()
         found = [_numbers(msgspec.convert(answer, PruneAnswer, strict=False), first) for answer in answers]
-        expected: list[list[npt.NDArray[np.int64]]] = [[] for _ in asked]
+        expected: list[list[npt.NDArray[np.int64]]] = [[] for _ in queries]
         for part in packed.parts(self.made.count):
-            for each, blocks in zip(asked, expected, strict=True):
+            for each, blocks in zip(queries, expected, strict=True):
                 blocks.append(truth(part, each) + part.first)
-        for each, ours, theirs in zip(asked, found, expected, strict=True):
+        for each, ours, theirs in zip(queries, found, expected, strict=True):
             assert np.array_equal(ours, np.concatenate(theirs)), f"{each}: {len(ours)} blocks"
-        return {"compared": len(asked), "blocks": [len(each) for each in found]}
+        return {"compared": len(queries), "blocks": [len(each) for each in found]}
 
     def _first_blocks(self) -> dict[str, int]:
         """The first block of each segment, by the segment's id."""
@@ -202,7 +202,7 @@ class Bench:
         some = range(200)
         times = [narrow(number, _WIDTH) for number in some]
         both = [msgspec.structs.replace(each, country="DE") for each in times]
-        asked: list[tuple[str, Callable[[], Sequence[bytes]]]] = [
+        queries: list[tuple[str, Callable[[], Sequence[bytes]]]] = [
             ("idle", lambda: [FLOOR]),
             ("one column", lambda: [_asking(each, "ranges") for each in times]),
             ("one column, a thousandth", lambda: [_asking(narrow(number, 1e-3), "ranges") for number in some]),
@@ -216,7 +216,7 @@ class Bench:
             ("one column after all", lambda: [_asking(each, "ranges") for each in times]),
         ]
         with self.service() as service:
-            for name, requests in asked:
+            for name, requests in queries:
                 with Peak(service.pid) as peak:
                     try:
                         measured = _measured(service, list(requests()))
@@ -237,8 +237,8 @@ def _layer(store: FsspecStore, made: Made) -> Iterator[str]:
 def _within(number: int, width: float, share: float) -> Question:
     """A range of this width in the middle ``share`` of the table."""
     (start, stop) = narrow(number, width).ranges[0]
-    middle = packed.START_MS + packed.SPAN_MS // 2
-    moved = middle + int((start - packed.START_MS) * share)
+    middle = START_MS + SPAN_MS // 2
+    moved = middle + int((start - START_MS) * share)
     return Question(name="narrow", ranges=((moved, moved + stop - start),))
 
 
@@ -304,9 +304,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/hundred"))
     parser.add_argument("--out", type=Path, default=Path("build/hundred_million.json"))
     options = parser.parse_args(namespace=Options())
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
-    )
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
     bench = Bench(options)
     results: dict[str, Any] = {"load": round(os.getloadavg()[0], 1), "blocks": options.blocks}
     for part in options.parts:

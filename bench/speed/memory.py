@@ -129,8 +129,8 @@ class Peak:
 
 
 def _memory() -> dict[str, int]:
-    status = status("self")
-    return {name: status[name] for name in ("RssAnon", "RssFile", "RssShmem")}
+    sizes = status("self")
+    return {name: sizes[name] for name in ("RssAnon", "RssFile", "RssShmem")}
 
 
 def status(pid: int | str) -> dict[str, int]:

@@ -39,9 +39,9 @@ def check_deadline() -> None:
         raise deadline_exceeded()
 
 
-def deadline_exceeded() -> Unavailable:
+def deadline_exceeded(text: str = "the request exceeded its time limit") -> Unavailable:
     """Returns the error of a request whose deadline is exceeded."""
-    return Unavailable("the request exceeded its time limit", retry_after_s=1, reason=_REASON)
+    return Unavailable(text, retry_after_s=1, reason=_REASON)
 
 
 def is_deadline_exceeded(error: BaseException | None) -> bool:

@@ -298,6 +298,11 @@ class CacheNamespace(Generic[_T]):
         self._memory_cache = memory_cache
         self._kind = kind
 
+    @property
+    def max_bytes(self) -> int:
+        """Returns the limit of the cache, which values of other kinds share."""
+        return self._memory_cache.max_bytes
+
     def get(self, name: Hashable) -> _T | None:
         """Returns the value, or None if it is not cached."""
         found: _T | None = self._memory_cache.get((self._kind, name))

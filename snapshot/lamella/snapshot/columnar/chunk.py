@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot.cache import Buffer, CacheNamespace, DerivedCache
-from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, SharedKeys, WideKeys
+from lamella.snapshot.columnar.keys import BytesKeys, Keys, Mask, NumberKeys, SharedKeys, WideKeys
 from lamella.snapshot.columnar.sidecar import Sidecar, joined_zones
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, Buckets, Edges, Spans, Zones, ascending
 from lamella.snapshot.errors import ManifestError
@@ -29,6 +29,9 @@ from lamella.snapshot.schema import DataType, Leaf, parse_type
 
 #: Sidecars that are fetched together and open at a time.
 _OPEN_SEGMENTS: Final = 16
+
+
+Rows = npt.NDArray[np.int64]
 
 
 class Load(Protocol):
@@ -142,8 +145,6 @@ class _Zones:
         return Zones(NumberKeys(low), NumberKeys(high), flags)
 
 
-Rows = npt.NDArray[np.int64]
-
 #: The numbers that every query needs.
 NEEDED: Final = ("row_count", "file_size")
 #: Approximate size of a column without its arrays.
@@ -157,14 +158,33 @@ class Numbers(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """The zone maps of one column over a chunk's blocks, and ``inner``, what all blocks of each segment have in common.
-
-    ``inner`` has the maximum of the lows and the minimum of the highs, and the flags that every block has. None:
-    unknown.
-    """
+    """The zone maps of one column over a chunk's blocks."""
 
     zones: Zones
+
+
+class Common(msgspec.Struct, frozen=True):
+    """What the blocks of each segment of a chunk have in common in one column; small, and kept longer than the column.
+
+    ``inner``: the maximum of the lows and the minimum of the highs, and the flags that every block has; None: unknown.
+    ``has_gaps``: as of the column's zone maps. ``has_bound``: whether a bound of one of the segment's blocks is known.
+    """
+
     inner: Zones | None
+    has_gaps: bool
+    has_bound: Mask
+
+    @classmethod
+    def of(cls, zones: Zones, starts: Rows) -> Common:
+        """Returns what blocks have in common; ``starts``: the first block of each segment, and the total."""
+        bounded = (zones.flags & np.uint8(LOW_KNOWN | HIGH_KNOWN)) != 0
+        counted = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(bounded)])[starts]
+        return cls(_inner(zones, starts), zones.has_gaps, np.asarray(counted[1:] > counted[:-1]))
+
+    @property
+    def size_bytes(self) -> int:
+        """Returns the bytes of the arrays."""
+        return int(self.has_bound.nbytes) + (0 if self.inner is None else _size_bytes(self.inner))
 
 
 class CachedColumns(msgspec.Struct, frozen=True):
@@ -195,8 +215,18 @@ class CachedColumns(msgspec.Struct, frozen=True):
         return ascending(zones) if found is None else found or None
 
 
+#: Approximate memory of a block's bounds and flags in one column, by the order of its type; texts are of any length.
+_BOUNDS_BYTES: Final = {"bytes": 100, "decimal": 33}
+_NUMBER_BYTES: Final = 17
+
+
+def block_bytes(leaves: Sequence[Leaf]) -> int:
+    """Returns about how much memory these columns, and the numbers of ``NEEDED``, take per block."""
+    return 4 * len(NEEDED) + sum(_BOUNDS_BYTES.get(leaf.dtype.order or "", _NUMBER_BYTES) for leaf in leaves)
+
+
 #: The cache of columns, by the key of their chunk and their name.
-ColumnCache = CacheNamespace[Column | Numbers]
+ColumnCache = CacheNamespace[Column | Common | Numbers]
 
 
 class Columns(msgspec.Struct, frozen=True):
@@ -220,6 +250,7 @@ class Chunk:
         self.key = key
         self._columns = columns
         self._needed = [f"{key}/{name}" for name in NEEDED]
+        self._full = f"{key}/full"
         self._names: dict[Leaf, str] = {}
         self._have_rows: bool | None = None
 
@@ -228,6 +259,33 @@ class Chunk:
         found = self._columns.memory.load(self._name(leaf), lambda: self._column(leaf, self._assembly(load, [leaf])))
         assert isinstance(found, Column)  # noqa: S101  # by its name
         return found
+
+    def common(self, leaf: Leaf, load: Load) -> Common:
+        """Returns what the blocks of each segment have in common in a column."""
+
+        def made() -> tuple[Common, int]:
+            found = Common.of(self.column(leaf, load).zones, self.starts)
+            return found, _COLUMN_BYTES + found.size_bytes
+
+        found = self._columns.memory.load(_common(self._name(leaf)), made)
+        assert isinstance(found, Common)  # noqa: S101  # by its name
+        return found
+
+    def full(self, load: Load) -> Mask:
+        """Returns which segments have blocks, each of which has rows."""
+
+        def made() -> tuple[Numbers, int]:
+            found = _full(self.numbers("row_count", load), self.starts)
+            return Numbers(found), _COLUMN_BYTES + found.nbytes
+
+        found = self._columns.memory.load(self._full, made)
+        assert isinstance(found, Numbers)  # noqa: S101  # by its name
+        return found.array
+
+    def knows(self, leaves: Sequence[Leaf]) -> bool:
+        """Returns whether :meth:`common` of all these columns, and :meth:`full`, are in memory."""
+        names = [self._full, *(_common(self._name(leaf)) for leaf in leaves)]
+        return self._columns.memory.get_all(names) is not None
 
     def prepare(self, leaves: Sequence[Leaf], load: Load, wanted: Sequence[str] = NEEDED) -> None:
         """Assemble these columns and the ``wanted`` numbers; each sidecar is opened once."""
@@ -239,6 +297,22 @@ class Chunk:
             memory.load(f"{self.key}/{name}", partial(self._numbers, name, assembly))
         for leaf in new:
             memory.load(self._name(leaf), partial(self._column, leaf, assembly))
+
+    def passing(self, leaves: Sequence[Leaf], load: Load) -> CachedColumns:
+        """Returns the columns for one use: none of them stays in memory, but :meth:`common` and :meth:`full` do."""
+        found = self.cached(leaves)
+        if found is None:
+            assembly = self._assembly(load, leaves, NEEDED)
+            zones = [self._column(leaf, assembly)[0].zones for leaf in leaves]
+            numbers = {name: self._numbers(name, assembly)[0].array for name in NEEDED}
+            found = self._cached_columns(leaves, zones, numbers)
+        memory = self._columns.memory
+        for leaf, zones_of_leaf in zip(leaves, found.zones, strict=True):
+            common = Common.of(zones_of_leaf, self.starts)
+            memory.remember(_common(self._name(leaf)), common, _COLUMN_BYTES + common.size_bytes)
+        full = _full(found.numbers["row_count"], self.starts)
+        memory.remember(self._full, Numbers(full), _COLUMN_BYTES + full.nbytes)
+        return found
 
     def is_assembled(self, leaves: Sequence[Leaf]) -> bool:
         """Returns whether :meth:`prepare` will most likely open no sidecar."""
@@ -305,8 +379,7 @@ class Chunk:
             key = _stored("column", self._name(leaf))
             zones = unpacked(disk.derived(key, lambda: packed(_comparable(assembly.zones(leaf)))))
             heap_bytes = 0  # of the file, which is mapped
-        inner = _inner(zones, self.starts)
-        return Column(zones, inner), _COLUMN_BYTES + heap_bytes + (0 if inner is None else _size_bytes(inner))
+        return Column(zones), _COLUMN_BYTES + heap_bytes
 
     def _numbers(self, name: str, assembly: Assembly) -> tuple[Numbers, int]:
         disk = self._columns.disk
@@ -317,6 +390,17 @@ class Chunk:
         (data,) = disk.derived(key, lambda: [assembly.numbers(name)])
         array = np.frombuffer(data, dtype=np.uint32 if data.nbytes == 4 * int(self.starts[-1]) else np.int64)
         return Numbers(array), _COLUMN_BYTES
+
+
+def _common(name: str) -> str:
+    return f"{name}/common"
+
+
+def _full(row_counts: npt.NDArray[Any], starts: Rows) -> Mask:
+    if not len(row_counts):
+        return np.zeros(len(starts) - 1, dtype=bool)
+    empty = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(row_counts <= 0)])[starts]
+    return np.asarray((starts[1:] > starts[:-1]) & (empty[1:] == empty[:-1]))
 
 
 def _comparable(zones: Zones) -> Zones:

@@ -54,17 +54,29 @@ from lamella.snapshot.stats.column import absent, has_sum, is_younger, sum_of, s
 class SidecarRefs:
     """References to the sidecars of the segments of a snapshot's layer, by row; ``of`` "manifest": to their manifests.
 
-    Each is made when it is asked for: a query asks for few of a large table's.
+    Each is made when it is asked for: a query asks for few of a large table's. Some of them are cached.
     """
+
+    _MAX_CACHED: Final = 4_096
 
     def __init__(self, segments: Sidecar, of: Literal["sidecar", "manifest"] = "sidecar") -> None:
         self._segments = segments
         self._location = f"{of}.location"
         self._sha256 = f"{of}.sha256"
         self._size_bytes = f"{of}.size_bytes"
+        self._cached: dict[int, ObjectRef] = {}
 
     def __call__(self, row: int) -> ObjectRef:
         """Returns the reference of one segment."""
+        found = self._cached.get(row)
+        if found is None:
+            found = self._made(row)
+            if len(self._cached) >= self._MAX_CACHED:
+                self._cached = {}
+            self._cached[row] = found
+        return found
+
+    def _made(self, row: int) -> ObjectRef:
         segments = self._segments
         return ObjectRef(
             location=segments.text_at(self._location, row),

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.columnar.chunk import CachedColumns, Chunk, Columns, Load, Rows
+from lamella.snapshot.columnar.chunk import CachedColumns, Chunk, Columns, Load, Rows, block_bytes
 from lamella.snapshot.columnar.keys import NumberKeys
 from lamella.snapshot.columnar.sidecar import Sidecar, joined_zones
 from lamella.snapshot.columnar.zones import Zones
@@ -154,7 +154,7 @@ class SnapshotBlocks:
 
     def chunk_at(self, row: int) -> Chunk:
         """Returns the chunk that a segment belongs to."""
-        return self.chunks[bisect_right(self._firsts, row) - 1]
+        return self._chunk(bisect_right(self._firsts, row) - 1)
 
     def worth(self, rows: Rows, columns: Sequence[Leaf]) -> list[tuple[Chunk, Rows]]:
         """Returns the chunks that have many of the segments ``rows`` (ascending), with these rows.
@@ -167,7 +167,7 @@ class SnapshotBlocks:
             return []
         return [
             (chunk, mine)
-            for chunk, mine in self._split(rows)
+            for chunk, mine in self.split(rows)
             if len(mine) >= min(enough, len(chunk.starts) - 1) and self._is_free(chunk, mine, columns)
         ]
 
@@ -177,26 +177,42 @@ class SnapshotBlocks:
         requested = set(mine.tolist())
         return all(row in requested or self._is_near(row) for row in range(chunk.first, chunk.stop))
 
+    def fits(self, worth: Sequence[tuple[Chunk, Rows]], columns: Sequence[Leaf]) -> bool:
+        """Returns whether these columns of chunks may be in memory at once: they take up to half of the cache.
+
+        Those in a disk cache are mapped, and always fit.
+        """
+        if self._columns.disk is not None:
+            return True
+        blocks = sum(chunk.bounds[-1] for chunk, _ in worth)
+        return blocks * block_bytes(columns) <= self._columns.memory.max_bytes // 2
+
     def inner(self, leaf: Leaf, chunks: Sequence[Chunk], load: Load) -> Zones | None:
-        """Returns what all blocks of each segment have in common, known at most for the segments of these chunks."""
+        """Returns what all blocks of each segment have in common, from the first of these chunks to the last one.
+
+        Known at most for the segments of the chunks, which are ascending. None: nothing is known, or bounds are not
+        all that is.
+        """
         found = self._inner.get(leaf)
-        if found is None:
-            count = len(self.counts)
-            parts = [(chunk, chunk.column(leaf, load).inner) for chunk in chunks]
-            flags = np.zeros(count, dtype=np.uint8)
-            known = [(chunk, inner) for chunk, inner in parts if inner is not None]
-            if not known or not isinstance(known[0][1].low, NumberKeys):
-                return None
-            kind = known[0][1].low.array.dtype
-            low, high = np.zeros(count, dtype=kind), np.zeros(count, dtype=kind)
-            for chunk, inner in known:
-                if isinstance(inner.low, NumberKeys) and isinstance(inner.high, NumberKeys):
-                    flags[chunk.first : chunk.stop] = inner.flags
-                    low[chunk.first : chunk.stop] = inner.low.array
-                    high[chunk.first : chunk.stop] = inner.high.array
-            found = Zones(NumberKeys(low), NumberKeys(high), flags)
-            if len(chunks) == len(self._firsts):
-                self._inner[leaf] = found
+        if found is not None and len(chunks) == len(self._firsts):
+            return found
+        first, count = chunks[0].first, chunks[-1].stop - chunks[0].first
+        parts = [(chunk, chunk.common(leaf, load)) for chunk in chunks]
+        flags = np.zeros(count, dtype=np.uint8)
+        known = [(chunk, common.inner) for chunk, common in parts if common.inner is not None]
+        if not known or not isinstance(known[0][1].low, NumberKeys) or any(common.has_gaps for _, common in parts):
+            return None
+        kind = known[0][1].low.array.dtype
+        low, high = np.zeros(count, dtype=kind), np.zeros(count, dtype=kind)
+        for chunk, inner in known:
+            if isinstance(inner.low, NumberKeys) and isinstance(inner.high, NumberKeys):
+                mine = slice(chunk.first - first, chunk.stop - first)
+                flags[mine] = inner.flags
+                low[mine] = inner.low.array
+                high[mine] = inner.high.array
+        found = Zones(NumberKeys(low), NumberKeys(high), flags)
+        if len(chunks) == len(self._firsts):
+            self._inner[leaf] = found
         return found
 
     def batches(self, pieces: Iterable[Piece | None]) -> Iterator[Batch]:
@@ -232,19 +248,23 @@ class SnapshotBlocks:
     def pieces(self, rows: Rows, columns: Sequence[Leaf], load: Load) -> Iterator[Piece]:
         """Yields runs of the segments ``rows`` (ascending), with ``columns`` and their source."""
         worth = {chunk.first for chunk, _ in self.worth(rows, columns)}
-        for chunk, mine in self._split(rows):
+        for chunk, mine in self.split(rows):
             cached = chunk.made(columns, load) if chunk.first in worth else chunk.cached(columns)
-            if cached is None:
-                single = mine.tolist()
-                for row, sidecar in zip(single, load(single), strict=True):
-                    yield Piece(None, CachedColumns.of(sidecar, columns), row, row + 1, 0, len(sidecar))
+            if cached is not None:
+                yield from self.pieces_of(chunk, mine, cached)
                 continue
-            bounds, before = chunk.bounds, chunk.first
-            for first, stop in _runs(mine):
-                yield Piece(chunk, cached, first, stop, bounds[first - before], bounds[stop - before])
+            single = mine.tolist()
+            for row, sidecar in zip(single, load(single), strict=True):
+                yield Piece(None, CachedColumns.of(sidecar, columns), row, row + 1, 0, len(sidecar))
 
-    def _split(self, rows: Rows) -> list[tuple[Chunk, Rows]]:
-        """Splits the segments ``rows`` (ascending) by chunk."""
+    def pieces_of(self, chunk: Chunk, rows: Rows, columns: CachedColumns) -> Iterator[Piece]:
+        """Yields runs of segments of one chunk, whose columns are given."""
+        bounds, before = chunk.bounds, chunk.first
+        for first, stop in _runs(rows):
+            yield Piece(chunk, columns, first, stop, bounds[first - before], bounds[stop - before])
+
+    def split(self, rows: Rows) -> list[tuple[Chunk, Rows]]:
+        """Returns the segments ``rows`` (ascending) by chunk."""
         if not len(rows):
             return []
         firsts = self._firsts
@@ -276,7 +296,7 @@ class SnapshotBlocks:
         """The first segment of each chunk."""
         usual = self.batch_sizes.chunk_segments
         stops = (self._segments.hash_ends.astype(np.int64) % usual == 0).nonzero()[0] + 1
-        firsts = []
+        firsts: list[int] = []
         first = 0
         for stop in [*stops.tolist(), len(self._segments)]:
             firsts += range(first, stop, 8 * usual)

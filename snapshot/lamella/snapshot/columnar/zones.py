@@ -211,6 +211,15 @@ class Zones:
         return len(self.flags)
 
 
+def has_bound(zones: Zones) -> bool:
+    """Returns whether a bound of some entry is known."""
+    bits = LOW_KNOWN | HIGH_KNOWN
+    every, some = zones.flags_of_all()
+    if every & bits:
+        return len(zones) > 0
+    return bool(some & bits) and bool((zones.flags & np.uint8(bits)).any())
+
+
 def constant(dtype: DataType, value: Any, count: int) -> Zones:
     """Returns zone maps of one value (None: null) in every row."""
     if value is None:

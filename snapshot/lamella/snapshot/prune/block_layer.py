@@ -7,7 +7,7 @@ matches and one that does not. The others' blocks are tested together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,12 +15,13 @@ import numpy.typing as npt
 
 from lamella.snapshot.cache import CacheNamespace
 from lamella.snapshot.columnar import Sidecar, Zones, zones_of
-from lamella.snapshot.columnar.chunk import Chunk, Load
+from lamella.snapshot.columnar.chunk import CachedColumns, Chunk, Load
 from lamella.snapshot.columnar.keys import Mask, both, either, filled, lesser
 from lamella.snapshot.columnar.sidecar import SidecarRefs
 from lamella.snapshot.columnar.snapshot_blocks import Batch, Piece, SnapshotBlocks
-from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, NULLS_KNOWN, Edges, edges_of
-from lamella.snapshot.errors import SegmentNotFound
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, NULLS_KNOWN, Edges, edges_of, has_bound
+from lamella.snapshot.concurrency import deadline_exceeded, is_deadline_exceeded
+from lamella.snapshot.errors import SegmentNotFound, Unavailable
 from lamella.snapshot.expression.bound import (
     BoundAnd,
     BoundNot,
@@ -80,13 +81,16 @@ class Layers:
             found = self._edges[leaf] = edges_of(self.segments.zones(leaf.id, leaf.dtype))
             return found
 
-    def is_bounded(self, leaf: Leaf) -> bool:
-        """Whether all segments have a bound of a column."""
-        edges = self._edges.get(leaf)  # where there are some: they know it at once
-        if edges is not None and edges.exact:
-            return True
-        every, _ = self.segments.zones(leaf.id, leaf.dtype).flags_of_all()
-        return bool(every & (LOW_KNOWN | HIGH_KNOWN))
+    def unbounded(self, columns: Sequence[Leaf]) -> list[Leaf]:
+        """Those of some columns of which not all segments, and so perhaps not all blocks, have a bound."""
+        found = []
+        for leaf in columns:
+            edges = self._edges.get(leaf)  # where there are some: they know it at once
+            if edges is None or not edges.exact:
+                every, _ = self.segments.zones(leaf.id, leaf.dtype).flags_of_all()
+                if not every & (LOW_KNOWN | HIGH_KNOWN):
+                    found.append(leaf)
+        return found
 
     def summary(self, leaf: Leaf) -> Zones:
         """The statistics of a column over the whole snapshot: one entry."""
@@ -113,40 +117,49 @@ _VERDICT_BYTES: Final = 4_096
 
 
 class BlockLayer:
-    """The blocks of one snapshot, tested once; ``load`` opens the sidecars of segments by their rows.
+    """The blocks of one snapshot, tested once; ``load`` opens the sidecars of segments by their rows."""
 
-    ``kept`` has verdicts of earlier prunes.
-    """
-
-    def __init__(
-        self, segments: Sidecar, blocks: SnapshotBlocks, load: Load, verdicts: VerdictCache | None = None
-    ) -> None:
-        self._segments = segments
+    def __init__(self, layers: Layers, blocks: SnapshotBlocks, load: Load) -> None:
+        self._layers = layers
+        self._segments = layers.segments
         self._blocks = blocks
         self._load = load
-        self._verdicts = verdicts
+        self._verdicts = layers.verdicts
         #: Blocks of the segments that were looked at, and the file sizes of the selected ones, in bytes.
         self.considered = self.selected_bytes = 0
         #: Blocks whose verdicts were kept from another prune.
         self.reused = 0
-        #: The statistics that were looked at.
-        self.lookups: list[Lookup] = []
+        #: The columns of the filter of which no block that was looked at has a bound; empty if none was looked at.
+        self.unbounded: list[Leaf] = []
+        self._has_looked = False
 
     def test(self, filter: Evaluator, codes: Codes, rows: Indexes) -> BlockSelection:
-        """Test the blocks of the segments ``rows``, ascending, which are those that ``codes`` keep."""
+        """Test the blocks of the segments ``rows``, ascending, which are those that ``codes`` keep.
+
+        Raises:
+            Unavailable: the request's time is over.
+        """
         self.considered = int(np.add.reduce(self._blocks.counts[rows]))
+        self.unbounded = self._layers.unbounded(filter.columns)
         left = SelectionBuilder()
+        worth = self._blocks.worth(rows, filter.columns)
+        whole: Codes | None = None
+        if worth and not self._blocks.fits(worth, filter.columns):
+            whole = self._test_passing(filter, codes, rows, worth, left)
+        else:
+            if worth:
+                for chunk, _ in worth:
+                    chunk.prepare(filter.columns, self._load)
+                whole = self._whole(filter, codes, worth)
+                rows = rows[whole[rows] == NONE]
+            self._test_pieces(filter, codes, self._blocks.pieces(rows, filter.columns, self._load), left)
+        if not self._has_looked:
+            self.unbounded = []
         whole_bytes = 0
-        whole = self._whole(filter, codes, rows)
+        if whole is not None and not whole.any():
+            whole = None
         if whole is not None:
-            whole_rows = np.flatnonzero(whole)
-            whole_bytes = int(self._segments.numbers("file_size")[whole_rows].sum())
-            self.lookups.append(self._whole_lookup(whole, whole_rows))
-            rows = rows[whole[rows] == NONE]
-        for batch in self._blocks.batches(self._unsearched(filter, codes, rows, left)):
-            tested = self._codes(filter, batch, codes)
-            self.lookups.append(batch.zones)
-            left.add_tested(batch.rows, batch.starts, tested, batch.numbers("file_size"))
+            whole_bytes = int(self._segments.numbers("file_size")[whole.nonzero()[0]].sum())
         self.selected_bytes = whole_bytes + left.size_bytes
         return left.built(whole, self._blocks.counts)
 
@@ -160,7 +173,7 @@ class BlockLayer:
         count = sum(stop - start for start, stop in found.windows)
         if count >= blocks.worth_segments or count > MAX_SEGMENTS:
             return None
-        left, considered, lookups = SelectionBuilder(), 0, list[Lookup]()
+        left, considered, looked = SelectionBuilder(), 0, list[CachedColumns]()
         every = [row for first, last in found.every for row in range(first, last)] if found.every else ()
         for begin, end in found.windows:
             row = begin
@@ -177,24 +190,77 @@ class BlockLayer:
                 decided = [ALL if each in every else SOME for each in range(row, stop)]
                 Searched(inner, columns, row, bounds, decided).add_to(left)
                 considered += bounds[-1] - bounds[0]
-                lookups.append(columns)
+                looked.append(columns)
                 row = stop
-        self.considered, self.lookups, self.selected_bytes = considered, lookups, left.size_bytes
+        self.considered, self.selected_bytes = considered, left.size_bytes
+        self.unbounded = self._layers.unbounded(filter.columns) if looked else []
+        for columns in looked:
+            self._look(columns)
         return left.built(None, blocks.counts)
 
+    def _test_passing(
+        self,
+        filter: Evaluator,
+        codes: Codes,
+        rows: Indexes,
+        worth: Sequence[tuple[Chunk, Indexes]],
+        left: SelectionBuilder,
+    ) -> Codes:
+        """Test one chunk after another, whose columns do not fit into memory together.
+
+        What the blocks of a segment have in common is small, and is kept: where that decides, a later prune opens
+        nothing.
+        """
+        known = [(chunk, mine) for chunk, mine in worth if chunk.knows(filter.columns)]
+        whole = self._whole(filter, codes, known) if known else np.zeros(len(codes), dtype=np.uint8)
+        opened = {chunk.first for chunk, _ in worth}
+        decided = {chunk.first for chunk, _ in known}
+        try:
+            for chunk, mine in self._blocks.split(rows[whole[rows] == NONE]):
+                if chunk.first not in opened:
+                    self._test_pieces(filter, codes, self._blocks.pieces(mine, filter.columns, self._load), left)
+                    continue
+                columns = chunk.passing(filter.columns, self._load)
+                if chunk.first not in decided:
+                    whole |= self._whole(filter, codes, [(chunk, mine)])
+                    mine = mine[whole[mine] == NONE]
+                if len(mine):
+                    self._test_pieces(filter, codes, self._blocks.pieces_of(chunk, mine, columns), left)
+        except Unavailable as error:
+            if not is_deadline_exceeded(error):
+                raise
+            raise deadline_exceeded(
+                f"the request exceeded its time limit: it reads the statistics of {self.considered:,} blocks, which do"
+                " not fit into cache_bytes. Narrow the filter by a column that the table is sorted by, or give the"
+                " service a cache_dir, more cache_bytes, or a longer request_deadline_s"
+            ) from error
+        return whole
+
+    def _test_pieces(self, filter: Evaluator, codes: Codes, pieces: Iterable[Piece], left: SelectionBuilder) -> None:
+        for batch in self._blocks.batches(self._unsearched(filter, codes, pieces, left)):
+            tested = self._codes(filter, batch, codes)
+            self._look(batch.zones)
+            left.add_tested(batch.rows, batch.starts, tested, batch.numbers("file_size"))
+
     def _unsearched(
-        self, filter: Evaluator, codes: Codes, rows: Indexes, left: SelectionBuilder
+        self, filter: Evaluator, codes: Codes, pieces: Iterable[Piece], left: SelectionBuilder
     ) -> Iterator[Piece | None]:
         """The pieces that are to be tested; None where others, which need no test, lie between them."""
         search = Search(filter, codes)
-        for piece in self._blocks.pieces(rows, filter.columns, self._load):
+        for piece in pieces:
             found = search.of(piece)
             if found is None:
                 yield piece
             else:
                 yield None  # what came before is added first
                 found.add_to(left)
-                self.lookups.append(piece.zones)
+                self._look(piece.zones)
+
+    def _look(self, zones: Lookup) -> None:
+        """Note the columns of which these blocks have a bound."""
+        self._has_looked = True
+        if self.unbounded:
+            self.unbounded = [leaf for leaf in self.unbounded if not has_bound(zones(leaf))]
 
     def _codes(self, filter: Evaluator, batch: Batch, codes: Codes) -> Codes:
         decided = codes[batch.rows] == ALL
@@ -219,49 +285,47 @@ class BlockLayer:
             self.reused += len(batch)
         return found
 
-    def _whole(self, filter: Evaluator, codes: Codes, rows: Indexes) -> Codes | None:
-        """The verdict of segments whose blocks all have the same, proven without looking at them; NONE elsewhere.
-
-        None: there are none.
-        """
-        worth = self._blocks.worth(rows, filter.columns)
-        if not worth:
-            return None
+    def _whole(self, filter: Evaluator, codes: Codes, worth: Sequence[tuple[Chunk, Indexes]]) -> Codes:
+        """The verdict of segments whose blocks all have the same, proven without looking at them; NONE elsewhere."""
         whole = np.zeros(len(codes), dtype=np.uint8)
         for chunk, mine in worth:
-            chunk.prepare(filter.columns, self._load)
             # A block without rows has a verdict of its own.
-            full = np.minimum.reduceat(chunk.numbers("row_count", self._load), chunk.starts[:-1]) > 0
+            full = chunk.full(self._load)
             whole[mine] = np.where(full[mine - chunk.first], np.where(codes[mine] == ALL, ALL, SOME), NONE)
-        undecided = whole == SOME
+        chunks = [chunk for chunk, _ in worth]
+        span = whole[chunks[0].first : chunks[-1].stop]
+        undecided = span == SOME
         if undecided.any():
-            whole[undecided & ~self._same(filter, [chunk for chunk, _ in worth])] = NONE
-        return whole if whole.any() else None
+            span[undecided & ~self._same(filter, chunks)] = NONE
+        if whole.any():
+            self._look_whole(whole, chunks)
+        return whole
 
-    def _whole_lookup(self, whole: Codes, rows: Indexes) -> Lookup:
-        """What is known of columns in segments that were answered whole: of them, or else of their blocks."""
+    def _look_whole(self, whole: Codes, chunks: Sequence[Chunk]) -> None:
+        """Note the columns of which segments that are answered as a whole, or else their blocks, have a bound."""
+        self._has_looked = True
+        if not self.unbounded:
+            return
+        rows = whole.nonzero()[0]
 
-        def zones(leaf: Leaf) -> Zones:
-            found = self._segments.zones(leaf.id, leaf.dtype).take(rows)
-            if found.has(LOW_KNOWN | HIGH_KNOWN).any():
-                return found
-            flags = []
-            for chunk in self._blocks.chunks:
-                mine = whole[chunk.first : chunk.stop] != NONE
-                if mine.any():
-                    all_flags = chunk.column(leaf, self._load).zones.flags
-                    flags.append(all_flags[np.repeat(mine, np.diff(chunk.starts))])
-            return Zones(None, None, np.concatenate(flags))
+        def is_bounded(leaf: Leaf) -> bool:
+            if has_bound(self._segments.zones(leaf.id, leaf.dtype).take(rows)):
+                return True
+            return any(
+                chunk.common(leaf, self._load).has_bound[whole[chunk.first : chunk.stop] != NONE].any()
+                for chunk in chunks
+            )
 
-        return zones
+        self.unbounded = [leaf for leaf in self.unbounded if not is_bounded(leaf)]
 
     def _same(self, filter: Evaluator, chunks: Sequence[Chunk]) -> Mask:
-        """Segments each of whose blocks may hold a row that matches, and one that does not.
+        """Segments, from the first of the chunks to the last one, each of whose blocks may hold a row that matches, and
+        one that does not.
 
         A set of results only grows when an entry's bounds are widened, for the predicates of :func:`_grows`; every
         block's bounds contain what all of them have in common.
         """
-        count = len(self._blocks.counts)
+        count = chunks[-1].stop - chunks[0].first
         if not filter.columns or filter.split or not _grows(filter.node):
             return np.zeros(count, dtype=bool)
         # A block of one listed value has none outside of the list, which bounds that have nothing in common hide.
@@ -270,7 +334,7 @@ class BlockLayer:
         complete: Mask = np.ones(count, dtype=bool)
         for leaf in filter.columns:
             zones = self._blocks.inner(leaf, chunks, self._load)
-            if zones is None or any(chunk.column(leaf, self._load).zones.has_gaps for chunk in chunks):
+            if zones is None:
                 return np.zeros(count, dtype=bool)
             common[leaf] = zones
             complete &= (zones.flags & np.uint8(_COMPLETE)) == _COMPLETE

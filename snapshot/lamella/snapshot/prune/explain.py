@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lamella.snapshot.columnar import Sidecar, Zones
+from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.columnar.keys import Mask
-from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NUMBER, NULLS_KNOWN
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NUMBER, NULLS_KNOWN, has_bound
 from lamella.snapshot.expression.bound import (
     Anything,
     BoundLeaf,
     BoundPredicate,
-    Comparison,
     NanTest,
     NonNull,
     NullTest,
@@ -110,39 +109,31 @@ def _lacking(leaf: BoundLeaf, lookup: Lookup) -> dict[str, Mask]:
     return found
 
 
-def not_used_of(filter: Evaluator, layers: Layers, opened: Sequence[Lookup]) -> tuple[NotUsed, ...]:
-    """The predicates of a filter that could not be used; ``opened``: the statistics of the blocks looked at."""
-    # Where all segments have a bound, so have all blocks in them.
-    bounded = [column for column in filter.columns if layers.is_bounded(column)] if opened else []
+def not_used_of(filter: Evaluator, layers: Layers, unbounded: Collection[Leaf]) -> tuple[NotUsed, ...]:
+    """The predicates of a filter that could not be used.
+
+    ``unbounded``: the columns of which no block that was looked at has a bound; empty if none was looked at.
+    """
     found: dict[str, str] = {}
     for leaf in filter.leaves:
-        if isinstance(leaf, Comparison) and leaf.term in bounded:
-            continue
         if isinstance(leaf, Anything):
             found.setdefault(leaf.text, leaf.reason)
         elif isinstance(leaf, Prefix) and not leaf.prefix:
             found.setdefault(leaf.text, "a pattern without a fixed prefix only decides blocks with a single value")
-        elif opened and not isinstance(leaf, NullTest | NanTest | NonNull):
+        elif unbounded and not isinstance(leaf, NullTest | NanTest | NonNull):
             columns = columns_in([leaf])
-            if not any(column in bounded for column in columns) and not _has_bounds(columns, opened):
+            if all(column in unbounded for column in columns):
                 found.setdefault(leaf.text, _why_unbounded(columns[0], layers))
     return tuple([NotUsed(predicate=text, reason=reason) for text, reason in found.items()])
+
+
+def unbounded_in(filter: Evaluator, layers: Layers, opened: Sequence[Lookup]) -> list[Leaf]:
+    """The columns of a filter of which no block has a bound; ``opened``: the statistics of the blocks."""
+    unbounded = layers.unbounded(filter.columns) if opened else []
+    return [column for column in unbounded if not any(has_bound(lookup(column)) for lookup in opened)]
 
 
 def _why_unbounded(column: Leaf, layers: Layers) -> str:
     stats = layers.head.summary.col_stats.get(column.id)
     why = stats.reason if stats is not None and stats.reason else "no statistics were recorded"
     return f"no considered block has bounds for {column.name}: {why}"
-
-
-def _has_bounds(columns: Sequence[Leaf], opened: Sequence[Lookup]) -> bool:
-    return any(_is_bounded(lookup(column)) for lookup in opened for column in columns)
-
-
-def _is_bounded(zones: Zones) -> bool:
-    """Whether a bound of some entry is known."""
-    bits = LOW_KNOWN | HIGH_KNOWN
-    every, some = zones.flags_of_all()
-    if every & bits:
-        return len(zones) > 0
-    return bool(some & bits) and bool((zones.flags & np.uint8(bits)).any())

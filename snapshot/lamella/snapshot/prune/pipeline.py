@@ -16,7 +16,7 @@ from lamella.snapshot.columnar.chunk import Load
 from lamella.snapshot.expression.bound import BoundAnd, BoundPredicate, columns_of, leaves_of
 from lamella.snapshot.prune.block_layer import BlockLayer, Layers
 from lamella.snapshot.prune.evaluate import Evaluator, Lookup
-from lamella.snapshot.prune.explain import Layer, layer_uses, not_used_of
+from lamella.snapshot.prune.explain import Layer, layer_uses, not_used_of, unbounded_in
 from lamella.snapshot.prune.options import NO_OPTIONS, Options
 from lamella.snapshot.prune.outcome import ALL, NONE, UNKNOWN, verdicts
 from lamella.snapshot.prune.result import (
@@ -132,7 +132,7 @@ class Pruning:
         if questions is not None and max_blocks is not None:
             raise NotNow  # parts may have to be read
         if self._layers.blocks is not None and alive and blocks and not explain and options.plain:
-            layer = BlockLayer(self._segments, self._layers.blocks, self._load_many, self._layers.verdicts)
+            layer = BlockLayer(self._layers, self._layers.blocks, self._load_many)
             selection = layer.search(filter, found) if found is not None else None
             if selection is None:
                 selection = layer.test(filter, codes, chosen)
@@ -143,7 +143,7 @@ class Pruning:
                 selection = BlockSelection.of_parts(parts, selection.block_counts)
             report = Report(
                 stages=tuple(stages),
-                not_used=(*not_used_of(filter, self._layers, layer.lookups), *options.not_used),
+                not_used=(*not_used_of(filter, self._layers, layer.unbounded), *options.not_used),
                 blocks_total=summary.block_count,
                 rows_total=summary.row_count,
                 bytes_total=summary.compressed_byte_size,
@@ -162,9 +162,10 @@ class Pruning:
         opened = [scan.opened[row] for row in sorted(scan.opened)]
         if alive:
             stages += scan.stages
+        unbounded = unbounded_in(filter, self._layers, [_lookup(each) for each in opened])
         report = Report(
             stages=tuple(stages),
-            not_used=(*not_used_of(filter, self._layers, [_lookup(each) for each in opened]), *options.not_used),
+            not_used=(*not_used_of(filter, self._layers, unbounded), *options.not_used),
             blocks_total=summary.block_count,
             rows_total=summary.row_count,
             bytes_total=summary.compressed_byte_size,
