@@ -14,6 +14,7 @@ from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.wire import PruneRequest
 from support import generate
 from support.oracle import Oracle
+from support.segment_prunes import assert_same_by_segments
 
 _SEEDS = st.integers(0, 2**48)
 _INT64 = range(-(2**63), 2**63)
@@ -27,6 +28,7 @@ def _check(history: History, pointer: SnapshotPointer, present: tuple[str, ...],
         predicate = generate.predicate(rng, schema, seen)
         answer = history.warehouse.prune_predicate(pointer, predicate, PruneRequest())
         assert answer.blocks is not None
+        assert_same_by_segments(history.warehouse, pointer, predicate, answer, f"seed {history.seed}")
         selected = {block.location: block for block in answer.blocks}
         assert set(selected) <= set(present)
         for location in present:

@@ -22,6 +22,7 @@ from scan.test_rows_found import bare, lines
 from support import generate
 from support.arrow_files import arrow_table
 from support.random_blocks import RandomBlocks
+from support.segment_prunes import assert_same_by_segments
 
 _EXACT = AggregateRequest(aggregates=("count(*)",))
 
@@ -53,6 +54,7 @@ def check_pairs(seed: int, folder: Path, filters: int) -> int:
     for _ in range(filters):
         predicate = generate.predicate(world.rng, world.schema, world.seen)
         answer = warehouse.prune_predicate(pointer, predicate, PruneRequest(reader_features=FEATURES))
+        assert_same_by_segments(warehouse, pointer, predicate, answer, f"seed {seed}: {text_of(predicate)}")
         selected = {block.location: block for block in answer.blocks or ()}
         matching = 0
         for number, block in enumerate(world.blocks):

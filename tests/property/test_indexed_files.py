@@ -27,6 +27,7 @@ from support import generate
 from support.arrow_files import write_block
 from support.oracle import Oracle
 from support.real_tables import RealTable
+from support.segment_prunes import assert_same_by_segments
 
 #: Options that make indexes of a few rows interesting.
 OPTIONS: dict[str, dict[str, object]] = {
@@ -104,6 +105,7 @@ def check_indexed(seed: int, folder: Path, filters: int) -> tuple[int, int]:
         answer = warehouse.prune_predicate(pointer, predicate, request)
         assert answer.blocks is not None
         assert not [use.failure for use in answer.report.indexes if use.failure]
+        assert_same_by_segments(warehouse, pointer, predicate, answer, f"seed {seed}")
         by_indexes += sum(use.ruled_out for use in answer.report.indexes)
         selected = {block.location: block.verdict for block in answer.blocks}
         for location, columns in zip(locations, table, strict=True):

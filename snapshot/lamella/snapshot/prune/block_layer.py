@@ -37,7 +37,7 @@ from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.prune.evaluate import Evaluator, Lookup
 from lamella.snapshot.prune.indexes import IndexLayer
 from lamella.snapshot.prune.outcome import ALL, NONE, SOME, verdicts
-from lamella.snapshot.prune.result import BlockSelection, Codes, Indexes, SelectionBuilder
+from lamella.snapshot.prune.result import BlockSelection, Codes, Indexes, SegmentSelection, SelectionBuilder
 from lamella.snapshot.prune.search import MAX_SEGMENTS, Division, Search, Searched, division
 from lamella.snapshot.schema import DataType, Leaf
 
@@ -109,6 +109,26 @@ def number_of_segment(segment_ids: Sequence[str], segment_id: str) -> int:
         return segment_ids.index(segment_id)
     except ValueError:
         raise SegmentNotFound(f"the snapshot has no segment {segment_id!r}", segment_id=segment_id) from None
+
+
+def lookup_of(sidecar: Sidecar) -> Lookup:
+    """The statistics of a sidecar's entries, column by column."""
+    return lambda leaf: sidecar.zones(leaf.id, leaf.dtype)
+
+
+def codes_of_sidecar(filter: Evaluator, sidecar: Sidecar) -> Codes:
+    """The verdicts of a sidecar's entries."""
+    return verdicts(filter.outcome(lookup_of(sidecar), len(sidecar)), sidecar.numbers("row_count"))
+
+
+def blocks_of_segment(filter: Evaluator, row: int, sidecar: Sidecar, code: int) -> SegmentSelection:
+    """The blocks of one segment that a filter keeps; ``code``: the verdict of the segment itself."""
+    if code == ALL:
+        codes = np.where(sidecar.numbers("row_count") > 0, ALL, NONE).astype(np.uint8)
+    else:
+        codes = codes_of_sidecar(filter, sidecar)
+    rows = np.flatnonzero(codes != NONE)
+    return SegmentSelection(row, sidecar, rows, codes[rows])
 
 
 _COMPLETE: Final = LOW_KNOWN | HIGH_KNOWN | NULLS_KNOWN

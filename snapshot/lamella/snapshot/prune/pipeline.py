@@ -14,8 +14,8 @@ import numpy as np
 from lamella.snapshot.columnar import Sidecar, Zones
 from lamella.snapshot.columnar.chunk import Load
 from lamella.snapshot.expression.bound import BoundAnd, BoundPredicate, columns_of, leaves_of
-from lamella.snapshot.prune.block_layer import BlockLayer, Layers
-from lamella.snapshot.prune.evaluate import Evaluator, Lookup
+from lamella.snapshot.prune.block_layer import BlockLayer, Layers, blocks_of_segment, codes_of_sidecar, lookup_of
+from lamella.snapshot.prune.evaluate import Evaluator
 from lamella.snapshot.prune.explain import Layer, layer_uses, not_used_of, unbounded_in
 from lamella.snapshot.prune.options import NO_OPTIONS, Options
 from lamella.snapshot.prune.outcome import ALL, NONE, UNKNOWN, verdicts
@@ -153,7 +153,7 @@ class Pruning:
             return self._result(report, selection)
 
         def open_segment(row: int) -> SegmentSelection:
-            return self._block_layer(filter, row, self._load(row), int(codes[row]))
+            return blocks_of_segment(filter, row, self._load(row), int(codes[row]))
 
         refine = None if questions is None else questions.refine_one
         scan = SegmentScan(options, self._segments, codes, open_segment, self._timer, refine)
@@ -162,7 +162,7 @@ class Pruning:
         opened = [scan.opened[row] for row in sorted(scan.opened)]
         if alive:
             stages += scan.stages
-        unbounded = unbounded_in(filter, self._layers, [_lookup(each) for each in opened])
+        unbounded = unbounded_in(filter, self._layers, [lookup_of(each) for each in opened])
         report = Report(
             stages=tuple(stages),
             not_used=(*not_used_of(filter, self._layers, unbounded), *options.not_used),
@@ -254,7 +254,7 @@ class Pruning:
                 elif found.rest is None:
                     return codes, joined([np.arange(start, stop) for start, stop in found.windows], np.int64), found
                 return codes, (codes != NONE).nonzero()[0], None
-        codes = _codes(filter, self._segments)
+        codes = codes_of_sidecar(filter, self._segments)
         return codes, (codes != NONE).nonzero()[0], None
 
     def _zones(self, leaf: Leaf) -> Zones:
@@ -263,14 +263,6 @@ class Pruning:
     def _snapshot_layer(self, filter: Evaluator) -> bool:
         rows = np.array([self._head.summary.row_count])
         return bool(verdicts(filter.outcome(self._layers.summary, 1), rows)[0] != NONE)
-
-    def _block_layer(self, filter: Evaluator, row: int, sidecar: Sidecar, segment_code: int) -> SegmentSelection:
-        if segment_code == ALL:
-            codes = np.where(sidecar.numbers("row_count") > 0, ALL, NONE).astype(np.uint8)
-        else:
-            codes = _codes(filter, sidecar)
-        rows = np.flatnonzero(codes != NONE)
-        return SegmentSelection(row, sidecar, rows, codes[rows])
 
     def _layer_uses(self, bound: BoundPredicate, alive: bool, opened: list[Sidecar]) -> tuple[LayerUse, ...]:
         rows = np.array([self._head.summary.row_count])
@@ -283,7 +275,7 @@ class Pruning:
     def _predicates(self, bound: BoundPredicate, opened: list[Sidecar]) -> tuple[PredicateUse, ...]:
         uses = []
         for part in _conjuncts(bound):
-            codes = [_codes(Evaluator(part), sidecar) for sidecar in opened]
+            codes = [codes_of_sidecar(Evaluator(part), sidecar) for sidecar in opened]
             names = [column.name for column in columns_of(part)]
             uses.append(
                 PredicateUse(
@@ -306,14 +298,6 @@ def _one_by_one(load: Callable[[int], Sidecar]) -> Load:
         return [load(row) for row in rows]
 
     return many
-
-
-def _codes(filter: Evaluator, sidecar: Sidecar) -> Codes:
-    return verdicts(filter.outcome(_lookup(sidecar), len(sidecar)), sidecar.numbers("row_count"))
-
-
-def _lookup(sidecar: Sidecar) -> Lookup:
-    return lambda leaf: sidecar.zones(leaf.id, leaf.dtype)
 
 
 def _text(bound: BoundPredicate) -> str:

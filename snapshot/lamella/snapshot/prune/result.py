@@ -111,6 +111,10 @@ class SegmentSelection:
         """Only those of the blocks."""
         return SegmentSelection(self.segment, self._sidecar, self.rows[chosen], self.codes[chosen])
 
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts of the blocks, as they travel."""
+        return [VERDICTS[code] for code in self.codes.tolist()]
+
     def numbers(self, name: str) -> Indexes:
         """A numeric column of the sidecar, for the selected blocks."""
         values: Indexes = self.sidecar.numbers(name)[self.rows]

@@ -161,6 +161,8 @@ class Manifests:
         #: The cache of columns derived from sidecars.
         self.derived: DerivedCache = disk if disk is not None else MemoryCache(memory_cache)
         self.disk = disk
+        #: The object storage.
+        self.store = store
         self._objects = StoredObjects(store, disk, fetch_threads=fetch_threads)
         self._pool = ContextThreadPool(fetch_threads, thread_name_prefix="lamella-fetch")
         self._sidecars: CacheNamespace[Sidecar] = CacheNamespace(memory_cache, "sidecar")
