@@ -19,7 +19,7 @@ from fixtures_server import ServerProcess, environment_of
 from lamella.client.http import Lamella
 from lamella.client.spark import attach, read, write
 from lamella.client.spark.datasource import LamellaDataSource, open_table
-from lamella.snapshot.errors import InvalidRequest, Unauthenticated
+from lamella.snapshot.errors import InvalidRequest, NamespaceNotFound, Unauthenticated
 from lamella.snapshot.tokens import key_sha256, key_text
 from lamella.snapshot.wire import Grant
 
@@ -164,3 +164,21 @@ def test_sparks_own_rule_hides_the_names_under_which_keys_are_given(spark: Spark
     rule = re.compile(str(package.SECRET_REDACTION_PATTERN().defaultValueString()))
     for name in ("token", "LAMELLA_TOKEN", "LAMELLA_TOKEN_FILE", "spark.executorEnv.LAMELLA_TOKEN"):
         assert rule.search(name), name
+
+
+def test_a_plan_needs_the_right_to_read_and_sends_no_key(spark: SparkSession, guarded: str, key: str) -> None:
+    """The service says which segments are left; access to the store is not enough, and tasks have no key."""
+    with Lamella(guarded, token=ROOT_KEY) as root:
+        elsewhere = root.keys.create("elsewhere", [Grant(role="read", namespace="other")]).key
+    with Lamella(guarded, token=elsewhere) as lake, pytest.raises(NamespaceNotFound):
+        attach(spark, "elsewhere", lake).plan("db.t", "a = 1")
+    with pytest.raises(Unauthenticated):
+        attach(spark, "without", guarded).plan("db.t", "a = 1")
+    with Lamella(guarded, token=key) as lake:
+        frame = attach(spark, "allowed", lake).plan("db.t", "a = 1")
+        assert frame.count() == 1
+        texts = str(frame._jdf.queryExecution().toString()) + str(
+            frame._jdf.queryExecution().analyzed().collectLeaves().head().options().asCaseSensitiveMap().toString()
+        )
+        assert key not in texts
+        assert guarded not in texts

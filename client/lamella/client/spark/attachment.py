@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from lamella.client.http import Lamella
+from lamella.client.spark.block_plan import block_plan
 from lamella.client.spark.block_scan import NO_FILTERS, RelationIndex, file_index, parquet_scan, relation_frame
 from lamella.client.spark.catalog import LakeCatalog, LakeRelationCatalog
 from lamella.client.spark.changelog import KEYS, TableHistory
@@ -24,6 +25,8 @@ from lamella.snapshot.schema import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from lamella.client.http.call import Filter
 
 Mode = Literal["catalog", "views"]
 #: Interfaces that a catalog cannot do without.
@@ -119,6 +122,33 @@ class Attached:
             frame = table_frame(self._gateway.spark, self.name, table)
             return frame if columns is None else frame.select(*map(quoted, columns))
         return relation_frame(self._gateway, table, columns)
+
+    def plan(
+        self,
+        name: str,
+        filter: Filter = None,
+        *,
+        snapshot_id: str | None = None,
+        timestamp: dt.datetime | int | None = None,
+        partitions: int | None = None,
+    ) -> DataFrame:
+        """Return the blocks of ``namespace.table`` that may hold a row for which ``filter`` is true, as a frame.
+
+        The service leaves out segments, and Spark's executors test the blocks of the others, in about ``partitions``
+        tasks; so the answer may be longer than one process would like. ``filter``: as of
+        :meth:`lamella.client.http.Table.prune`; ``now()`` has the value that it has at this call. Columns: those of
+        ``t$blocks``, ``segment_id`` and ``verdict``. The snapshot is that of :meth:`table`.
+
+        Executors read the table's sidecars and indexes from the store. A session that reads by signed URLs, or whose
+        driver has no access to the store, gets the whole answer from the service.
+
+        Raises:
+            TableNotFound, NamespaceNotFound, SnapshotNotFound, and the errors of a prune.
+            SparkRuntimeException: when the frame is read, with the code of the error if an executor cannot read the
+                store.
+        """
+        table = load_table(self._lake, name, self._settings, snapshot_id=snapshot_id, timestamp_ms=unix_ms(timestamp))
+        return block_plan(self._gateway, table, filter, partitions)
 
     def changes(
         self,

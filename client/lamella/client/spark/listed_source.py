@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from lamella.client.spark.python_blocks import plain_struct, scan_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from lamella.client.spark.gateway import Gateway
@@ -82,12 +83,17 @@ class ListedReader(DataSourceReader):
             yield from listed.rows(self._schema_json)
 
 
+def listed_frame(spark: SparkSession, source: type[ListedSource], listed: Listed, struct: str) -> DataFrame:
+    """Return what is listed as a frame; ``struct``: the columns, as JSON."""
+    spark.dataSource.register(source)
+    reader = spark.read.format(source.FORMAT).schema(plain_struct(struct))
+    return reader.option(_OPTION, msgspec.json.encode(listed).decode()).load()
+
+
 def listed_scan(gateway: Gateway, source: type[ListedSource], listed: Listed, struct: str) -> Any:
     """Return Spark's own scan (a JVM object) of what is listed; ``struct``: the columns, as JSON.
 
     Raises:
         LamellaError: this version of Spark plans it in an unknown way.
     """
-    gateway.spark.dataSource.register(source)
-    reader = gateway.spark.read.format(source.FORMAT).schema(plain_struct(struct))
-    return scan_of(reader.option(_OPTION, msgspec.json.encode(listed).decode()).load())
+    return scan_of(listed_frame(gateway.spark, source, listed, struct))
