@@ -100,10 +100,13 @@ def test_addresses_that_are_fixed_are_given_to_nobody_else() -> None:
         assert address in subnet
         assert address not in handed_out
     assert ip_address(net["gateway"]) not in fixed.values()
-    upstreams = re.findall(
-        r"(?m)^ +server ([a-z0-9-]+):\d+", (ROOT / "deploy" / "nginx" / "nginx.conf").read_text("utf-8")
+    files = ("upstream.conf", "upstream-by-table.conf")
+    upstreams, by_table = (
+        re.findall(r"(?m)^ +server ([a-z0-9-]+):\d+", (ROOT / "deploy" / "nginx" / name).read_text("utf-8"))
+        for name in files
     )
     assert {"proxy", *upstreams} == set(fixed)
+    assert by_table == upstreams
     assert len(list(handed_out.hosts())) > len(services)
     for name in upstreams:
         assert services[name].environment["LAMELLA_TRUSTED_PROXIES"] == services["proxy"].address

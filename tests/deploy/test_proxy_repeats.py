@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from stack.mapping import HostMapping
-from stack.process import Member
-from stack.recipes import Recipe
-from stack.supervisor import Stack
-from stack.tools import ROOT, debian
 from support.ports import free_port
+from support.proxied import proxied
 
 TABLE = "/v1/namespaces/n/tables/t"
 #: Whatever changes something, as routes of the service have it.
@@ -66,40 +59,6 @@ class Replica:
         self._thread.join()
 
 
-@contextmanager
-def proxied(folder: Path, *ports: int) -> Iterator[str]:
-    """The address of an nginx with our files before replicas at these ports."""
-    plan = Stack(folder)
-    service = plan.compose.services["proxy"]
-    mapping = HostMapping(plan.compose, service, plan.addresses, folder, ROOT)
-    mapping.make()
-    conf = mapping.mounts["/etc/lamella"]
-    port = free_port()
-    own = plan.addresses.own["proxy"]
-    server = (conf / "server.conf").read_text("utf-8")
-    (conf / "server.conf").write_text(server.replace(f"{own}:8080", f"127.0.0.1:{port}"), "utf-8")
-    main = (conf / "nginx.conf").read_text("utf-8")
-    for name, theirs in zip(("lamella-1", "lamella-2"), ports, strict=True):
-        main = main.replace(f"{plan.addresses.own[name]}:8181", f"127.0.0.1:{theirs}")
-    user = "user root;\n" if os.geteuid() == 0 else ""
-    (conf / "nginx.conf").write_text(user + main, "utf-8")
-    command = [debian("nginx", "nginx-light"), "-c", str(conf / "nginx.conf"), "-g", "daemon off;"]
-    member = Member(service, Recipe(command=command, environment={}, health=None), folder / "nginx.log")
-    member.start()
-    try:
-        give_up = time.monotonic() + 300
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 5).close()
-                break
-            except OSError:
-                assert time.monotonic() < give_up, member.tail()
-                time.sleep(0.02)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        member.end()
-
-
 def ask(url: str, method: str, path: str) -> int:
     """The status of an answer; what is not asked with GET or DELETE has a body that nginx puts into a file."""
     body = BODY if method in ("POST", "PUT", "PATCH") else None
@@ -107,27 +66,31 @@ def ask(url: str, method: str, path: str) -> int:
         return http.request(method, url + path, content=body).status_code
 
 
+@pytest.mark.parametrize("by_table", [False, True])
 @pytest.mark.parametrize(("method", "path", "times"), [(*each, 1) for each in CHANGES] + [(*q, 2) for q in QUESTIONS])
-def test_only_questions_are_sent_again(tmp_path: Path, method: str, path: str, times: int) -> None:
+def test_only_questions_are_sent_again(tmp_path: Path, method: str, path: str, times: int, by_table: bool) -> None:
     """A replica that breaks may have done what it was asked: the answer to a change is 502, and nothing is repeated."""
     with ExitStack() as stack:
         replicas = [Replica(answers=False) for _ in range(2)]
         for replica in replicas:
             stack.callback(replica.close)
-        url = stack.enter_context(proxied(tmp_path, *(replica.port for replica in replicas)))
+        url = stack.enter_context(proxied(tmp_path, *(each.port for each in replicas), by_table=by_table))
         assert ask(url, method, path) == 502
         taken = [each for replica in replicas for each in replica.taken]
         assert taken == [(method, len(BODY) if method in ("POST", "PUT", "PATCH") else 0)] * times
 
 
+@pytest.mark.parametrize("by_table", [False, True])
 @pytest.mark.parametrize(("method", "path"), CHANGES + QUESTIONS)
-def test_what_could_not_be_sent_goes_to_the_other_replica(tmp_path: Path, method: str, path: str) -> None:
+def test_what_could_not_be_sent_goes_to_the_other_replica(
+    tmp_path: Path, method: str, path: str, by_table: bool
+) -> None:
     """A replica that is away has done nothing: whichever is asked first, the other one answers, and gets all of it."""
     for away_first in (True, False):
         with ExitStack() as stack:
             replica = Replica(answers=True)
             stack.callback(replica.close)
             ports = [free_port(), replica.port] if away_first else [replica.port, free_port()]
-            url = stack.enter_context(proxied(tmp_path / str(away_first), *ports))
+            url = stack.enter_context(proxied(tmp_path / str(away_first), *ports, by_table=by_table))
             assert [ask(url, method, path) for _ in range(3)] == [200] * 3
         assert replica.taken == [(method, len(BODY) if method in ("POST", "PUT", "PATCH") else 0)] * 3
