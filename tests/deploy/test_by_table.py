@@ -71,7 +71,7 @@ class Behind:
             found.setdefault(entry["path"], set()).add(int(replica.rpartition(":")[2]))
         return found
 
-    def asked_all(self) -> dict[str, set[int]]:
+    def ask_all(self) -> dict[str, set[int]]:
         """By table, the ports of the replicas that were asked about it, in several ways."""
         self.answered()
         for name in TABLES:
@@ -110,11 +110,11 @@ def test_each_table_is_at_one_replica_and_in_memory_once(
     replicas: list[ServerProcess], behind: Behind, tmp_path: Path
 ) -> None:
     """However often and in whatever way it is asked about; in turn, all replicas would have all tables."""
-    found = behind.asked_all()
+    found = behind.ask_all()
     assert sorted(found) == sorted(TABLES)
     assert {len(ports) for ports in found.values()} == {1}
     assert set.union(*found.values()) == set(map(port_of, replicas))
-    assert behind.asked_all() == found
+    assert behind.ask_all() == found
     time.sleep(0.5)  # the figures are updated four times a second
     once = sidecar_bytes(replicas)
     for replica in replicas:
@@ -132,10 +132,10 @@ def test_each_table_is_at_one_replica_and_in_memory_once(
 
 def test_only_the_tables_of_a_replica_that_goes_move(replicas: list[ServerProcess], behind: Behind) -> None:
     """To the others, and back when it is there again; no question fails."""
-    before = behind.asked_all()
+    before = behind.ask_all()
     gone = port_of(replicas[-1])
     replicas[-1].stop()
-    meanwhile = behind.asked_all()
+    meanwhile = behind.ask_all()
     assert gone not in set.union(*meanwhile.values())
     assert {name for name in TABLES if meanwhile[name] != before[name]} == {
         name for name in TABLES if before[name] == {gone}
@@ -143,14 +143,14 @@ def test_only_the_tables_of_a_replica_that_goes_move(replicas: list[ServerProces
     assert {len(ports) for ports in meanwhile.values()} == {1}
     replicas[-1].restart()
     time.sleep(AWAY_S)
-    assert behind.asked_all() == before
+    assert behind.ask_all() == before
 
 
 def test_commits_through_any_replica_are_seen_by_all(
     replicas: list[ServerProcess], behind: Behind, tmp_path: Path
 ) -> None:
     """Which replica has a table in memory decides nothing: each of them commits, and the next answer has it."""
-    behind.asked_all()
+    behind.ask_all()
     for number in range(2 * len(replicas)):
         path = str(tmp_path / f"more{number}.parquet")
         pq.write_table(numbers(1)[0], path)
@@ -170,7 +170,7 @@ def test_all_ways_to_a_table_lead_to_its_replica_and_others_to_any(
     replicas: list[ServerProcess], behind: Behind
 ) -> None:
     """The native API, Iceberg's, Delta Sharing's and the dashboard; requests without a table are spread."""
-    home = behind.asked_all()
+    home = behind.ask_all()
     paths = {
         name: [
             "/v1/namespaces/{0}/tables/{1}",

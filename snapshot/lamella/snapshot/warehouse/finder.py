@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import msgspec
 import numpy as np
@@ -135,6 +136,39 @@ class SnapshotPart:
         return probe if can_serve(parse_type(part.header.dtype), self._dtype) else _SILENT
 
 
+class _SnapshotParts(Sequence[SnapshotPart]):
+    """The parts of directories, one after another. A part is made when it is used, since a table may have many."""
+
+    def __init__(self, made: Callable[[PartRef], SnapshotPart]) -> None:
+        self._made = made
+        self._firsts: list[int] = []
+        self._refs: list[Sequence[PartRef]] = []
+        self._count = 0
+        self._known: dict[int, SnapshotPart] = {}
+
+    def add(self, refs: Sequence[PartRef]) -> None:
+        """Add the parts of one more directory."""
+        self._firsts.append(self._count)
+        self._refs.append(refs)
+        self._count += len(refs)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int) -> SnapshotPart: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[SnapshotPart]: ...
+    def __getitem__(self, number: int | slice) -> SnapshotPart | Sequence[SnapshotPart]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(self._count))]
+        found = self._known.get(number)
+        if found is None:
+            at = bisect_right(self._firsts, number) - 1
+            found = self._known[number] = self._made(self._refs[at][number - self._firsts[at]])
+        return found
+
+
 class SnapshotIndex:
     """An index as one snapshot sees it; see :class:`lamella.snapshot.prune.indexes.OpenIndex`."""
 
@@ -152,7 +186,7 @@ class SnapshotIndex:
     def locate(self, keys: BlockKeys) -> tuple[Sequence[SnapshotPart], Numbers, Numbers]:
         """Returns the parts that have blocks, and for each block the number of its part (-1: none) and its row
         there."""
-        parts: list[SnapshotPart] = []
+        parts = _SnapshotParts(lambda ref: SnapshotPart(self._access, self.kind, ref, self._dtype))
         number = np.full(len(keys), -1, dtype=np.int64)
         row = np.zeros(len(keys), dtype=np.int64)
         for directory in self._access.directories(self._index):
@@ -163,7 +197,7 @@ class SnapshotIndex:
             known = part >= 0
             number[open_[known]] = part[known] + len(parts)
             row[open_[known]] = at[known]
-            parts += [SnapshotPart(self._access, self.kind, ref, self._dtype) for ref in directory.parts]
+            parts.add(directory.parts)
         return parts, number, row
 
 
