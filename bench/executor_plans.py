@@ -136,12 +136,12 @@ def by_service(settings: dict[str, str], rounds: int) -> dict[str, Any]:
     for name in QUESTIONS:
         with tempfile.TemporaryDirectory(prefix="lamella-bench-") as folder, Service(Path(folder), settings) as service:
             load.run(service.port, [load.request("/health/live")] * 20, 1)
-            taken = [_asked(service, asking(name, number)) for number in range(rounds + 1)]
+            taken = [_request(service, asking(name, number)) for number in range(rounds + 1)]
         found[name] = {"first": taken[0], "again": _middle(taken[1:])}
     return found
 
 
-def _asked(service: Service, request: bytes) -> dict[str, float]:
+def _request(service: Service, request: bytes) -> dict[str, float]:
     before = cpu_s(service.pid)
     done = load.run(service.port, [request], 1)
     return {"ms": done.p50_ms, "cpu_ms": (cpu_s(service.pid) - before) * 1e3}

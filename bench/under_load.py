@@ -184,8 +184,8 @@ def doing(service: Service, kinds: Sequence[str], seconds: float, done: dict[str
         time.sleep(_BEGIN_S)
         yield
     finally:
-        told, _ = work.communicate(timeout=600)
-        done.update(json.loads(told))
+        output, _ = work.communicate(timeout=600)
+        done.update(json.loads(output))
 
 
 def measure(options: Options, blocks: int) -> Iterator[dict[str, Any]]:

@@ -104,16 +104,16 @@ def test_pipelined_answers_come_whole_and_in_order() -> None:
 
 def test_the_head_of_a_stream_is_sent_before_its_body() -> None:
     """A client sees that its request was accepted while the body is still to come."""
-    gate = threading.Event()
+    is_read = threading.Event()
 
     async def stream(_: Scope, receive: Receive, send: Send) -> None:
         await receive()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
-        await asyncio.to_thread(gate.wait, WAIT_S)
+        await asyncio.to_thread(is_read.wait, WAIT_S)
         await send({"type": "http.response.body", "body": b"body"})
 
     with RawServer(stream) as server:
         connection = server.connect(GET)
         assert read_head(connection).startswith(b"HTTP/1.1 200")
-        gate.set()
+        is_read.set()
         assert connection.recv(65_536) == b"body"
