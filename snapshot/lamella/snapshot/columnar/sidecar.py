@@ -201,7 +201,7 @@ class Sidecar:
     def text_at(self, name: str, row: int) -> str:
         """Returns one value of a text column."""
         offsets, data = self._text_view(name)
-        return str(data[offsets.item(row) : offsets.item(row + 1)], "utf-8")
+        return str(data[offsets[row] : offsets[row + 1]], "utf-8")
 
     @cached_property
     def hash_ends(self) -> npt.NDArray[np.uint16]:
