@@ -51,6 +51,8 @@ _TABLE: Final = "/v1/namespaces/bench/tables/t"
 _WIDTH: Final = 1e-5
 _REQUESTS: Final = 400
 _COMMITS: Final = 130
+#: Longer than by default: scattered questions open every segment the first time.
+_DEADLINE_S: Final = 600
 _SHAPES: Final = ("columns", "ranges")
 
 
@@ -82,6 +84,7 @@ class Bench:
                 "warehouse": self.made.root,
                 "catalog": self.made.catalog,
                 "cache_bytes": str(self._options.cache_bytes),
+                "request_deadline_s": str(_DEADLINE_S),
                 "allowed_locations": json.dumps({"bench": [FOLDER]}),
             }
             if self._options.disk_cache_bytes:
@@ -208,11 +211,11 @@ class Bench:
             ("one column, a thousandth", lambda: [_asking(narrow(number, 1e-3), "ranges") for number in some]),
             ("two columns", lambda: [_asking(each, "ranges") for each in both]),
             ("five columns", lambda: [_filtered(_five(each), "ranges") for each in times]),
-            ("one column, all blocks", lambda: [_filtered(f"user_id = {10**9 + n}", "ranges") for n in range(3)]),
+            ("one column, all blocks", lambda: [_filtered(f"user_id = {10**9 + n}", "ranges") for n in range(2)]),
             ("IS NULL", lambda: [_filtered("error_code IS NULL", "ranges")]),
             ("IS NULL again", lambda: [_filtered("error_code IS NULL AND user_id > 0", "ranges")]),
             ("text prefix", lambda: [_asking(question("P5", 0), "ranges")]),
-            ("text prefix again", lambda: [_asking(question("P5", number), "ranges") for number in (1, 2, 3)]),
+            ("text prefix again", lambda: [_asking(question("P5", number), "ranges") for number in (1,)]),
             ("one column after all", lambda: [_asking(each, "ranges") for each in times]),
         ]
         with self.service() as service:

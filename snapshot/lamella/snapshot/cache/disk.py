@@ -26,8 +26,9 @@ from lamella.snapshot.cache.memory import Buffer, CacheListener, Event, Views
 from lamella.snapshot.concurrency import SingleFlight
 from lamella.snapshot.errors import InvalidRequest
 
-#: Linux allows a process 65,530 maps by default, and programs have others.
-_MAPS: Final = 8_192
+#: Linux allows a process 65,530 maps by default, and programs have others. A table of a hundred million blocks has
+#: about 1,600 files for each column.
+_MAPS: Final = 32_768
 
 
 class FileMaps:
@@ -263,6 +264,7 @@ class DiskCache:
         _prepare_folder(self._folder)
         self._listener = listener
         self._maps = maps if maps is not None else FileMaps()
+        self._limit_bytes = limit_bytes
         self._locked_sum = DiskQuota(self._folder, limit_bytes, self._touch_mapped, lock_wait_s)
         self._single_flight = SingleFlight()
 
@@ -271,9 +273,19 @@ class DiskCache:
         """Returns the bytes of the files of all processes at the last write."""
         return self._locked_sum.recorded_bytes()
 
+    @property
+    def is_half_full(self) -> bool:
+        """Returns whether the files of all processes took half of the limit at the last write."""
+        return 2 * self.size_bytes >= self._limit_bytes
+
     def derived(self, key: str, make: Callable[[], Sequence[Buffer]]) -> Views:
         """Returns the buffers of a key, mapped; on the heap if the disk fails or other files leave no space."""
         return self._load(f"derived {key}", make)[0]
+
+    def derived_with_heap(self, key: str, make: Callable[[], Sequence[Buffer]]) -> tuple[Views, int]:
+        """Returns the buffers as :meth:`derived`, and their bytes on the heap: none if they are mapped."""
+        views, mapped = self._load(f"derived {key}", make)
+        return views, 0 if mapped else sum(view.nbytes for view in views)
 
     def has_derived(self, key: str) -> bool:
         """Returns whether :meth:`derived` would find a file, damaged or not."""

@@ -53,6 +53,11 @@ class DerivedCache(Protocol):
         """
         ...
 
+    def derived_with_heap(self, key: str, make: Callable[[], Sequence[Buffer]]) -> tuple[Views, int]:
+        """Returns the buffers as :meth:`derived`, and the bytes of the heap that they take and that only the caller
+        knows of."""
+        ...
+
     def has_derived(self, key: str) -> bool:
         """Returns whether :meth:`derived` will most likely not have to build the buffers."""
         ...
@@ -152,6 +157,10 @@ class MemoryCache:
             return views, len(key) + sum(view.nbytes + _VIEW_BYTES for view in views)
 
         return self._views.load(key, made)
+
+    def derived_with_heap(self, key: str, make: Callable[[], Sequence[Buffer]]) -> tuple[Views, int]:
+        """Returns the buffers of a key, and 0: the memory cache counts them."""
+        return self.derived(key, make), 0
 
     def has_derived(self, key: str) -> bool:
         """Returns whether the buffers of a key are cached."""
@@ -272,6 +281,12 @@ class BoundedCache:
                 of_freed.size_bytes -= freed_bytes
                 of_freed.evicted += 1
 
+    def kind_bytes(self, kind: str) -> int:
+        """Returns the bytes of all values of a kind."""
+        with self._lock:
+            counts = self._counts.get(kind)
+            return 0 if counts is None else counts.size_bytes
+
     def counts(self) -> dict[str, Counts]:
         """Returns the counters by kind of value; only kinds that have ever had a value."""
         with self._lock:
@@ -302,6 +317,11 @@ class CacheNamespace(Generic[_T]):
     def max_bytes(self) -> int:
         """Returns the limit of the cache, which values of other kinds share."""
         return self._memory_cache.max_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Returns the bytes of the values of this kind."""
+        return self._memory_cache.kind_bytes(self._kind)
 
     def get(self, name: Hashable) -> _T | None:
         """Returns the value, or None if it is not cached."""

@@ -377,8 +377,8 @@ class Chunk:
             heap_bytes = _size_bytes(zones)
         else:
             key = _stored("column", self._name(leaf))
-            zones = unpacked(disk.derived(key, lambda: packed(_comparable(assembly.zones(leaf)))))
-            heap_bytes = 0  # of the file, which is mapped
+            views, heap_bytes = disk.derived_with_heap(key, lambda: packed(_comparable(assembly.zones(leaf))))
+            zones = unpacked(views)
         return Column(zones), _COLUMN_BYTES + heap_bytes
 
     def _numbers(self, name: str, assembly: Assembly) -> tuple[Numbers, int]:
@@ -387,9 +387,9 @@ class Chunk:
             array = assembly.numbers(name)
             return Numbers(array), _COLUMN_BYTES + array.nbytes
         key = _stored("numbers", f"{self.key}/{name}")
-        (data,) = disk.derived(key, lambda: [assembly.numbers(name)])
+        (data,), heap_bytes = disk.derived_with_heap(key, lambda: [assembly.numbers(name)])
         array = np.frombuffer(data, dtype=np.uint32 if data.nbytes == 4 * int(self.starts[-1]) else np.int64)
-        return Numbers(array), _COLUMN_BYTES
+        return Numbers(array), _COLUMN_BYTES + heap_bytes
 
 
 def _common(name: str) -> str:

@@ -312,12 +312,18 @@ class Manifests:
         return sidecar, _opened(sidecar, heap_bytes)
 
     def _passing(self, ref: ObjectRef) -> Sidecar:
-        """Returns a sidecar without caching it, unless it is cached already or would have to be fetched remotely
-        again."""
+        """Returns a sidecar without caching it, unless it is cached already, or would have to be fetched remotely again
+        and the cache is at most half full: a scan of a large table removes neither its columns nor anything else."""
         found = self._sidecars.get(ref.location)
         if found is not None:
             return found
-        return self._open(ref, keep=False)[0] if self._objects.is_near(ref) else self.sidecar(ref)
+        if self._objects.is_near(ref):
+            return self._open(ref, keep=False)[0]
+        if self.disk is not None:
+            is_full = self.disk.is_half_full
+        else:
+            is_full = 2 * self._sidecars.size_bytes >= self._sidecars.max_bytes
+        return Sidecar(self._objects.read(ref)) if is_full else self.sidecar(ref)
 
     def sidecars(self, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Sidecar]:
         """Returns sidecars, as :meth:`sidecar`; those of a remote store are read concurrently.
