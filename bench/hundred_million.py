@@ -7,7 +7,7 @@
 answers    answers of narrow and scattered filters, compared with the arrays that the table was made from
 cold       the first narrow range of a new service, with the table's files dropped from the page cache
 warm       narrow ranges in one part of the table, and all over it, where they open segments that nothing opened before
-commit     commits of one block, whose name is after all others or among them, and the first range after each
+commit     commits of one block, by where its name lies among those of the table, and the first range after each
 memory     the service after each question: nothing, one column, two, all five; text and nulls that are scattered
 ========== ==========================================================================================================
 
@@ -42,11 +42,11 @@ from speed.tables import Made
 from synthetic import FILTERED_COLUMNS, FOLDER, SPAN_MS, START_MS, blocks_of, schema
 
 from lamella.snapshot.columnar import Sidecar
+from lamella.snapshot.manifest import Block
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import PruneAnswer
 
 PARTS: Final = ("answers", "cold", "warm", "commit", "memory")
-_TABLE: Final = "/v1/namespaces/bench/tables/t"
 #: A narrow range: this share of the sorted column.
 _WIDTH: Final = 1e-5
 _REQUESTS: Final = 400
@@ -169,33 +169,39 @@ class Bench:
         catalog = Path(self.made.catalog.removeprefix("sqlite:///"))
         saved = catalog.read_bytes()
         like = next(blocks_of(packed.Part(0, self.made.count, 1), 0, 1, schema(FILTERED_COLUMNS)))
+        packed.unordered(self.made, "u")
+        ways = (("after all others", "t", "z"), ("among others", "t", "part-5"), ("names without order", "u", "part-5"))
         try:
-            with self.service() as service:
-                load.run(service.port, [_asking(narrow(number, _WIDTH), "ranges") for number in range(20)], 1)
-                for name, prefix in (("after all others", "z"), ("among them", "part-5")):
-                    clocks, cpus, afters = [], [], []
-                    for number in range(_COMMITS):
-                        location = f"{FOLDER}{prefix}{uuid.uuid4()}.parquet"
-                        block = msgspec.structs.replace(like, location=location)
-                        body = msgspec.json.encode({"added": [block]})
-                        before, started = cpu_s(service.pid), time.perf_counter()
-                        service.send("POST", f"{_TABLE}/commits", body, key=str(uuid.uuid4()))
-                        clocks.append((time.perf_counter() - started) * 1e3)
-                        cpus.append((cpu_s(service.pid) - before) * 1e3)
-                        after = load.run(service.port, [_asking(narrow(number % 20, _WIDTH), "ranges")], 1)
-                        afters.append(after.p50_ms)
-                    found[name] = {
-                        "first_ms": round(clocks[0], 1),
-                        **_spread(clocks[1:]),
-                        "cpu_ms": round(statistics.mean(cpus[1:]), 2),
-                        "first range after it": _spread(afters[1:]),
-                        "memory": _memory(service),
-                    }
+            for name, table, prefix in ways:
+                with self.service() as service:
+                    found[name] = self._commits(service, table, f"{FOLDER}{prefix}", like)
         finally:
             for each in catalog.parent.glob("catalog.db-*"):
                 each.unlink()
             catalog.write_bytes(saved)
         return found
+
+    def _commits(self, service: Service, table: str, prefix: str, like: Block) -> dict[str, Any]:
+        """Commits of one block, each followed by a narrow range."""
+        path = f"/v1/namespaces/bench/tables/{table}"
+        ranges = [_asking(narrow(number, _WIDTH), "ranges", f"{path}/prune") for number in range(20)]
+        load.run(service.port, ranges, 1)
+        clocks, cpus, afters = [], [], []
+        for number in range(_COMMITS):
+            block = msgspec.structs.replace(like, location=f"{prefix}{uuid.uuid4()}.parquet")
+            body = msgspec.json.encode({"added": [block]})
+            before, started = cpu_s(service.pid), time.perf_counter()
+            service.send("POST", f"{path}/commits", body, key=str(uuid.uuid4()))
+            clocks.append((time.perf_counter() - started) * 1e3)
+            cpus.append((cpu_s(service.pid) - before) * 1e3)
+            afters.append(load.run(service.port, [ranges[number % len(ranges)]], 1).p50_ms)
+        return {
+            "first_ms": round(clocks[0], 1),
+            **_spread(clocks[1:]),
+            "cpu_ms": round(statistics.mean(cpus[1:]), 2),
+            "first range after it": _spread(afters[1:]),
+            "memory": _memory(service),
+        }
 
     # -- memory
 
@@ -254,12 +260,12 @@ def _body(text: str, shape: str) -> bytes:
     return json.dumps({"filter": text, "shape": shape}).encode()
 
 
-def _filtered(text: str, shape: str) -> bytes:
-    return load.request(PRUNE, _body(text, shape))
+def _filtered(text: str, shape: str, path: str = PRUNE) -> bytes:
+    return load.request(path, _body(text, shape))
 
 
-def _asking(query: Question, shape: str) -> bytes:
-    return _filtered(sql(query, spark_time), shape)
+def _asking(query: Question, shape: str, path: str = PRUNE) -> bytes:
+    return _filtered(sql(query, spark_time), shape, path)
 
 
 def _measured(service: Service, requests: Sequence[bytes]) -> dict[str, Any]:

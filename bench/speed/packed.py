@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from synthetic import COUNTRIES, FILTERED_COLUMNS, FOLDER, ROWS, SPAN_MS, START_MS, Array, Model, blocks_of, schema
 
-from lamella.service.catalog import TableRecord, open_catalog
+from lamella.service.catalog import Catalog, TableRecord, open_catalog
 from lamella.service.history.history import history_entry
 from lamella.snapshot import commit as commits
 from lamella.snapshot.columnar.locations import Hashes
@@ -34,6 +34,7 @@ from lamella.snapshot.manifest import (
     GroupRef,
     ObjectRef,
     SegmentRef,
+    Snapshot,
     SnapshotPointer,
     content_hash,
 )
@@ -382,18 +383,45 @@ def _make(table_folder: Path, total: int, processes: int) -> SnapshotPointer:
     )
     pointer, written = writer.snapshot(following)
     catalog.create_namespace(NamespaceInfo(name="bench"), now_ms=1)
+    _add_table(catalog, "t", table_id, layout, pointer, written)
+    catalog.close()
+    return pointer
+
+
+def _add_table(
+    catalog: Catalog, name: str, table_id: str, layout: TableLayout, pointer: SnapshotPointer, snapshot: Snapshot
+) -> None:
     record = TableRecord(
         table_id=table_id,
         namespace="bench",
-        name="t",
+        name=name,
         location=layout.root,
         version=1,
         pointer=pointer,
         created_at_ms=1,
     )
-    catalog.create_table(record, history_entry(1, pointer, written))
+    catalog.create_table(record, history_entry(1, pointer, snapshot))
+
+
+def unordered(made: Made, name: str) -> None:
+    """Add a table of the same segments to the catalog whose groups' names are said to lie among each other's.
+
+    So they do where names are random; then a commit looks for its blocks' names in the index of every group.
+    """
+    store, ids = PackedStore(), Ids()
+    base = Manifests(store, cache_bytes=0).snapshot(made.pointer)
+    table_id = str(ids.new())
+    widest = [
+        msgspec.structs.replace(group, first_location=FOLDER, last_location=FOLDER + "~") for group in base.groups
+    ]
+    writer = ManifestWriter(store, made.root, ids, SketchLayers(store), Manifests(store, cache_bytes=0))
+    snapshot = msgspec.structs.replace(
+        base, table_id=table_id, snapshot_id=str(ids.new()), groups=tuple(widest), sidecar=None, prev_snapshot_id=None
+    )
+    pointer, written = writer.snapshot(snapshot)
+    catalog = open_catalog(made.catalog)
+    _add_table(catalog, name, table_id, writer.layout(table_id), pointer, written)
     catalog.close()
-    return pointer
 
 
 #: Groups as commits leave them, of at most as many segments as these have.
