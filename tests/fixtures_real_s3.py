@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ class RealS3Server:
     """A running server; as :class:`fixtures_s3.S3Server`, but every request is signed."""
 
     endpoint_url: str
+    pid: int
     storage_options: dict[str, Any] = field(default_factory=dict)
 
     def bucket(self, name: str) -> str:
@@ -64,8 +66,14 @@ def _program() -> Path:
 @pytest.fixture(scope="session")
 def real_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealS3Server]:
     """A server for the whole session over a folder of its own."""
+    with real_s3_server(tmp_path_factory.mktemp("versitygw")) as server:
+        yield server
+
+
+@contextmanager
+def real_s3_server(folder: Path) -> Iterator[RealS3Server]:
+    """A server while the block runs, over a folder, with its log there."""
     program = _program()
-    folder = tmp_path_factory.mktemp("versitygw")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     log = folder / "server.log"
@@ -86,7 +94,7 @@ def real_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealS3Server]:
             "endpoint_url": f"http://127.0.0.1:{port}",
             "client_kwargs": {"region_name": "us-east-1"},
         }
-        yield RealS3Server(f"http://127.0.0.1:{port}", options)
+        yield RealS3Server(f"http://127.0.0.1:{port}", process.pid, options)
     finally:
         process.terminate()
         process.wait(timeout=30)

@@ -43,6 +43,7 @@ class S3Server:
     """A running server. ``storage_options`` are for s3fs, and for ``FsspecStore({"s3": storage_options})``."""
 
     endpoint_url: str
+    pid: int
     storage_options: dict[str, Any] = field(default_factory=dict)
 
     def bucket(self, name: str) -> str:
@@ -79,7 +80,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
             "endpoint_url": endpoint_url,
             "client_kwargs": {"region_name": "us-east-1"},
         }
-        yield S3Server(endpoint_url, options)
+        yield S3Server(endpoint_url, process.pid, options)
     finally:
         process.terminate()
         process.wait(timeout=30)

@@ -9,7 +9,7 @@ import pytest
 
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, ObjectNotFound
 from lamella.snapshot.ids import unix_ms
-from lamella.snapshot.storage import ObjectStat, ReplacingStore, Store, check_create_only
+from lamella.snapshot.storage import EndReadingStore, ObjectStat, ReplacingStore, Store, check_create_only
 
 StoreRoot = tuple[Store, str]
 
@@ -50,6 +50,24 @@ def test_a_range_is_cut_at_the_end_of_the_object(store_root: StoreRoot) -> None:
     assert store.read_range(location, 3, 0) == b""
     with pytest.raises(InvalidRequest):
         store.read_range(location, -1, 5)
+
+
+def test_the_end_of_an_object_comes_with_its_stat(store_root: StoreRoot) -> None:
+    """Stores on S3 read the end in one request, and say of which version it is; the others offer no such request."""
+    store, root = store_root
+    assert isinstance(store, EndReadingStore)
+    assert store.reads_ends(f"{root}/x") is root.startswith("s3://")
+    for name, data in (("empty", b""), ("short", b"0123456789"), ("long", bytes(range(256)) * 512)):
+        stat = store.put(f"{root}/{name}", data)
+        if store.reads_ends(stat.location):
+            for length in (4, 10, 65_536):
+                assert store.read_end(stat.location, length) == (stat, data[-length:])
+        else:
+            with pytest.raises(InvalidRequest):
+                store.read_end(stat.location, 4)
+    if store.reads_ends(root):
+        with pytest.raises(ObjectNotFound):
+            store.read_end(f"{root}/missing", 4)
 
 
 def test_an_empty_object_is_an_object(store_root: StoreRoot) -> None:

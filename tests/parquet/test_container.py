@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import msgspec
 import pytest
 
 from lamella.snapshot.errors import (
+    Conflict,
     CorruptParquet,
     EncryptedParquet,
     LamellaError,
@@ -17,8 +19,8 @@ from lamella.snapshot.errors import (
     TruncatedParquet,
 )
 from lamella.snapshot.parquet import read_footer
-from lamella.snapshot.parquet.footer import MAX_FOOTER_BYTES, TAIL_BYTES
-from lamella.snapshot.storage import FsspecStore
+from lamella.snapshot.parquet.footer import MAX_FOOTER_BYTES, TAIL_BYTES, decode_footer, read_end_of
+from lamella.snapshot.storage import FsspecStore, ObjectStat
 from parquet.crafted import (
     BYTE_ARRAY,
     INT64,
@@ -61,6 +63,57 @@ def refused(data: bytes, error: type[LamellaError]) -> LamellaError:
     assert caught.value.details["location"] == location
     assert location in caught.value.message
     return caught.value
+
+
+class EndReading(CountingStore):
+    """A store that reads ends, and whose object is replaced after so many of its requests."""
+
+    def __init__(self, replaced_after: int) -> None:
+        super().__init__()
+        self.requests: list[str] = []
+        self._replaced_after = replaced_after
+
+    def reads_ends(self, location: str) -> bool:
+        """All of them."""
+        return bool(location)
+
+    def read_end(self, location: str, length: int) -> tuple[ObjectStat, bytes]:
+        """The end, and the stat of what it is the end of."""
+        self.requests.append("end")
+        stat = super().stat(location)
+        return stat, self.read(location)[-length:]
+
+    def read_range(self, location: str, start: int, length: int) -> bytes:
+        """As the store does."""
+        self.requests.append("range")
+        return super().read_range(location, start, length)
+
+    def stat(self, location: str) -> ObjectStat:
+        """As the store does, with another content id once the object was replaced."""
+        stat = super().stat(location)
+        if len(self.requests) >= self._replaced_after:
+            stat = msgspec.structs.replace(stat, content_id="another")
+        self.requests.append("stat")
+        return stat
+
+
+@pytest.mark.parametrize("key_bytes", [0, 2 * TAIL_BYTES])
+def test_a_footer_is_read_with_the_end_of_its_file(key_bytes: int) -> None:
+    """By one request; a footer that is longer than that takes two more, the last of which sees that it is the same."""
+    data = file_bytes({**GOOD, 5: [{1: "k", 2: "v" * key_bytes}]})
+    _, location = stored(data)
+    store = EndReading(replaced_after=100)
+    stat, footer = read_end_of(store, location)
+    assert store.requests == ["end"] + ["range", "stat"] * (key_bytes > 0)
+    assert (stat, footer) == (store.stat(location), data[-8 - len(footer) : -8])
+    assert decode_footer(stat, footer).metadata.row_groups[0].num_rows == 10
+
+
+def test_a_file_that_is_replaced_between_two_requests_for_its_footer_is_refused() -> None:
+    """The second part may be that of another file, whose statistics would be taken for those of the first."""
+    _, location = stored(file_bytes({**GOOD, 5: [{1: "k", 2: "v" * 2 * TAIL_BYTES}]}))
+    with pytest.raises(Conflict, match="changed"):
+        read_end_of(EndReading(replaced_after=1), location)
 
 
 def test_a_good_file_is_read() -> None:

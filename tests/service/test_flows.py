@@ -47,6 +47,20 @@ def test_a_folder_a_glob_and_a_file_can_be_registered_together(world: World) -> 
     assert answer["registered"] == 5
 
 
+def test_a_folder_that_is_named_like_a_file_can_be_registered(world: World) -> None:
+    """Spark writes such folders. Files beside them are registered by the same request, and what is missing is named."""
+    table, folder = world.table(), world.folder()
+    below = world.numbers(f"{folder}/sales.parquet", 3)
+    beside = world.put(f"{folder}/more.parquet", a=[100])
+    missing = f"{folder}/missing.parquet"
+    answer = table.register(f"{folder}/sales.parquet", beside, missing)
+    assert answer["registered"] == 4
+    assert [(each["path"], each["code"]) for each in answer["refused"]] == [(missing, "object_not_found")]
+    assert sorted(table.locations()) == sorted([*below, beside])
+    problem = world.api.problem("POST", f"{table.path}/register", {"paths": [missing]})
+    assert problem.code == "blocks_refused"
+
+
 def test_files_that_cannot_be_taken_are_listed_and_the_others_registered(world: World) -> None:
     """A registration without `strict` names each refused file with a code and a reason."""
     table, folder = world.table(), world.folder()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lamella.snapshot.storage import ListedObject, ObjectStat, Store
+from lamella.snapshot.storage import EndReadingStore, ListedObject, ObjectStat, Store
 
 #: Python 3.12 has no frames for these any more.
 _INLINED: Final = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
@@ -82,6 +82,10 @@ class CountedStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        if isinstance(store, EndReadingStore):
+            self._end_reading = store
+            self.reads_ends = store.reads_ends
+            self.read_end = self._read_end
         self.reads = 0
         self.read_bytes = 0
         self.puts = 0
@@ -99,6 +103,10 @@ class CountedStore:
     def read_range(self, location: str, start: int, length: int) -> bytes:
         """As the store does."""
         return self._read(self._store.read_range(location, start, length))
+
+    def _read_end(self, location: str, length: int) -> tuple[ObjectStat, bytes]:
+        stat, data = self._end_reading.read_end(location, length)
+        return stat, self._read(data)
 
     def stat(self, location: str) -> ObjectStat:
         """As the store does."""

@@ -25,6 +25,11 @@ class TouchedStore(FsspecStore):
         self.touched.append(location)
         return super().read_range(location, start, length)
 
+    def read_end(self, location: str, length: int) -> tuple[ObjectStat, bytes]:
+        """As the store does."""
+        self.touched.append(location)
+        return super().read_end(location, length)
+
     def stat(self, location: str) -> ObjectStat:
         """As the store does."""
         self.touched.append(location)

@@ -68,8 +68,8 @@ from lamella.snapshot.stats import Bound, ColumnStats, from_bound
 from lamella.snapshot.stats.bucket import bucket_problem
 from lamella.snapshot.stats.column import MAX_INT64, sum_problem
 from lamella.snapshot.stats.ranges import problem as range_problem
-from lamella.snapshot.storage import AllowedLocations, Store
-from lamella.snapshot.storage.location import normal
+from lamella.snapshot.storage import AllowedLocations, EndReadingStore, Store
+from lamella.snapshot.storage.location import has_magic, is_data_file, normal
 from lamella.snapshot.vacuum import check_retention
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import (
@@ -93,19 +93,24 @@ class FileChecker:
 
     def __init__(self, store: Store, metrics: Metrics, threads: int) -> None:
         self._store = store
+        self._ends = store if isinstance(store, EndReadingStore) else None
         self._metrics = metrics
         self._threads = threads
 
-    def expand(self, paths: Sequence[str], *, plain: bool) -> tuple[list[str], list[RefusedFile]]:
-        """Return every location that the paths name, without duplicates, in their order.
+    def expand(
+        self, paths: Sequence[str], *, plain: bool, assume_files: bool
+    ) -> tuple[dict[str, str], list[RefusedFile]]:
+        """Return every location that the paths name, without duplicates, in their order, each with its path.
 
-        ``plain``: refuse directories that are tables of another format.
+        ``plain``: refuse directories that are tables of another format. ``assume_files``: do not ask the store whether
+        something is a file that is named like one, where reading it tells as well.
         """
-        found: dict[str, None] = {}
+        found: dict[str, str] = {}
         refused = []
         for path in paths:
             try:
-                locations = self._store.expand(path, plain=plain)
+                assumed = assume_files and self._is_like_a_file(path)
+                locations = [normal(path)] if assumed else self._store.expand(path, plain=plain)
             except LamellaError as error:
                 refused.append(RefusedFile(path=path, code=error.code, reason=error.message))
                 continue
@@ -113,8 +118,17 @@ class FileChecker:
                 if location in found:
                     reason = "the request names the file twice"
                     refused.append(RefusedFile(path=location, code=DuplicateBlock.code, reason=reason))
-                found[location] = None
-        return list(found), refused
+                found[location] = path
+        return found, refused
+
+    def _is_like_a_file(self, path: str) -> bool:
+        named = not has_magic(path) and is_data_file(path.rpartition("/")[2])
+        return named and self._ends is not None and self._ends.reads_ends(normal(path))
+
+    def have_read_versions(self, blocks: Sequence[Block]) -> bool:
+        """Return whether the content ids of blocks are those of the versions whose footers were read."""
+        ends = self._ends
+        return ends is not None and all(ends.reads_ends(block.location) for block in blocks)
 
     def unchanged(self, blocks: Sequence[Block]) -> tuple[list[Block], list[RefusedFile]]:
         """Return the blocks whose files have not changed since their statistics were read."""

@@ -28,7 +28,7 @@ from lamella.service.process.deadline import begin_within_s
 from lamella.service.tables.names import LocationRules, refused_locations, require_own
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.telemetry.tracing import Traces
-from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError, NotProven
+from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError, NotProven, ObjectNotFound
 from lamella.snapshot.manifest import FEATURES, Block, SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.parquet.block import optional_in_files
@@ -97,7 +97,9 @@ class Committer:
             batch_wait_s=settings.commit_batch_wait_ms / 1000,
         )
 
-    def register(self, table: TableRecord, request: Register, idempotency_key: IdempotencyKey) -> Pending:
+    def register(
+        self, table: TableRecord, request: Register, idempotency_key: IdempotencyKey, *, assume_files: bool = True
+    ) -> Pending:
         """Append the Parquet files that ``paths`` name.
 
         Raises, here or when awaited: InvalidRequest: ``paths`` is empty. LocationRefused: a path outside of the
@@ -105,6 +107,8 @@ class Committer:
         files were refused. DuplicateBlock: the same, and the only reason is that the files are in the table already.
         StoreError: nothing was registered, and storage failed for some of the files. Unavailable: its turn did not come
         in time, or a clean-up was running; nothing was registered.
+
+        ``assume_files``: see :meth:`~lamella.service.commits.blocks.FileChecker.expand`.
         """
         if not request.paths:
             raise InvalidRequest("paths is empty")
@@ -112,7 +116,8 @@ class Committer:
         allowed = self._rules.of(table.namespace, table.table_id)
         for path in request.paths:
             allowed.require_all_below(path)
-        listed, refused = self._file_checker.expand(request.paths, plain=request.other_formats != "ignore")
+        plain = request.other_formats != "ignore"
+        listed, refused = self._file_checker.expand(request.paths, plain=plain, assume_files=assume_files)
         found, outside = refused_locations(allowed, listed)
         refused += outside
         guard = self._catalog.guard(table.table_id, found, since_ms=self._clock())
@@ -155,10 +160,19 @@ class Committer:
         workers = min(self._threads, os.cpu_count() or 1) if request.verify else self._threads
         with self._traces.span("read files", {"lamella.files": len(fresh)}):
             blocks, unreadable = ingest(self._store, fresh, may_lack, workers=workers, verify=request.verify)
+        missing = [listed[each.path] for each in unreadable if each.code == ObjectNotFound.code]
+        if assume_files and missing:
+            # What is not there as a file may be a folder.
+            below, absent = self._file_checker.expand(missing, plain=plain, assume_files=False)
+            if below:
+                return self.register(table, request, idempotency_key, assume_files=False)
+            unreadable = [*(each for each in unreadable if each.code != ObjectNotFound.code), *absent]
         refused += unreadable
         blocks, unfit = self._file_checker.each_at_once(blocks, checked)
         refused += unfit
-        blocks, changed = self._file_checker.unchanged(blocks)
+        changed: list[RefusedFile] = []
+        if request.verify or not self._file_checker.have_read_versions(blocks):
+            blocks, changed = self._file_checker.unchanged(blocks)
         with trusted_manifests():
             returned = removed_before(table.pointer, blocks)
         blocks = [block for block in blocks if block.location not in returned]

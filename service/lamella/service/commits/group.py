@@ -170,7 +170,7 @@ class GroupCommit:
             if refused is not None:
                 raise refused
             try:
-                with self._traces.span("commit prepare", numbered), trusted_manifests():
+                with self._traces.span("commit prepare", numbered), trusted_manifests(), self._warehouse.together():
                     attempt = self._merge(record.pointer, group, leaves)
             except Exception as error:
                 if len(group) == 1 or isinstance(error, Unavailable | TableNotFound):

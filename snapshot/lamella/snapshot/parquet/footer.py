@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from lamella.snapshot.errors import (
+    Conflict,
     CorruptParquet,
     EncryptedParquet,
     LamellaError,
@@ -19,7 +20,7 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.parquet import thrift
 from lamella.snapshot.parquet.schema import FileLeaf, FileSchema, build
 from lamella.snapshot.parquet.thrift import ANY, BINARY, BOOL, INT, SKIP, Fields, Memo, Spec, ThriftError
-from lamella.snapshot.storage.store import ObjectStat, Store
+from lamella.snapshot.storage.store import EndReadingStore, ObjectStat, Store
 
 
 class StoreFile(io.RawIOBase):
@@ -105,10 +106,26 @@ def read_footer(store: Store, location: str, stat: ObjectStat | None = None) -> 
     return decode_footer(stat, read_footer_bytes(store, stat))
 
 
-def read_footer_bytes(store: Store, stat: ObjectStat) -> bytes:
-    """Returns the footer of a file, still encoded; raises as :func:`read_footer`, except CorruptParquet."""
+def read_end_of(store: EndReadingStore, location: str) -> tuple[ObjectStat, bytes]:
+    """Returns the stat of a file and its footer, still encoded; most often by one request.
+
+    Both are of one version of the file. Raises as :func:`read_footer`, except CorruptParquet, and Conflict if the file
+    was replaced between two requests.
+    """
+    stat, tail = store.read_end(location, TAIL_BYTES)
+    footer = read_footer_bytes(store, stat, tail)
+    if len(footer) + 8 > len(tail) and store.stat(location) != stat:
+        raise Conflict("the file changed while its footer was read", location=location)
+    return stat, footer
+
+
+def read_footer_bytes(store: Store, stat: ObjectStat, tail: bytes | None = None) -> bytes:
+    """Returns the footer of a file, still encoded; raises as :func:`read_footer`, except CorruptParquet.
+
+    ``tail``: the last bytes of the file, if they were read already.
+    """
     try:
-        return _read(store, stat)
+        return _read(store, stat, tail)
     except LamellaError as error:
         error.details.setdefault("location", stat.location)
         raise
@@ -124,10 +141,11 @@ def decode_footer(stat: ObjectStat, footer: bytes) -> Footer:
     return Footer(stat=stat, sha256=hashlib.sha256(footer).hexdigest(), footer_size=len(footer), metadata=metadata)
 
 
-def _read(store: Store, stat: ObjectStat) -> bytes:
+def _read(store: Store, stat: ObjectStat, tail: bytes | None) -> bytes:
     size = stat.size_bytes
     wanted = min(size, LOCAL_TAIL_BYTES if stat.location.startswith("file:") else TAIL_BYTES)
-    tail = store.read_range(stat.location, size - wanted, wanted)
+    if tail is None:
+        tail = store.read_range(stat.location, size - wanted, wanted)
     if len(tail) != wanted:
         raise TruncatedParquet(f"{stat.location} ends before the {size} bytes that the store reports as its size")
     magic = tail[-4:]

@@ -13,10 +13,10 @@ from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet.block import block_of
 from lamella.snapshot.parquet.file_values import verified
-from lamella.snapshot.parquet.footer import decode_footer, read_footer, read_footer_bytes
+from lamella.snapshot.parquet.footer import decode_footer, read_end_of, read_footer, read_footer_bytes
 from lamella.snapshot.parquet.footer_batch import decode_footer_batch
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.storage.store import ObjectStat, Store
+from lamella.snapshot.storage.store import EndReadingStore, ObjectStat, Store
 from lamella.snapshot.wire import RefusedFile
 
 #: Called once per file, in the order of the files, in the caller's thread.
@@ -47,6 +47,10 @@ def ingest(
     A file is refused for any error in it or in reading it; an exception of ``on_done`` ends the whole. ``verify``: the
     statistics come from the values, all of which are read (see :mod:`lamella.snapshot.parquet.file_values`), and not
     from the footers.
+
+    Unless ``verify`` is set, the blocks of a store that reads ends (:class:`~lamella.snapshot.storage.EndReadingStore`)
+    have the content ids of the versions whose footers were read. Elsewhere a file that is replaced meanwhile has an
+    outdated content id, which a later check detects.
     """
     blocks: list[Block] = []
     refused: list[RefusedFile] = []
@@ -103,9 +107,12 @@ def _read(
     pool: ContextThreadPool, store: Store, locations: Iterator[str], workers: int
 ) -> Iterator[tuple[str, _Read | RefusedFile]]:
     """Yields the stats and footers of files, in order; the read-ahead is bounded, in files and in bytes."""
+    ends = store if isinstance(store, EndReadingStore) else None
 
     def one(location: str) -> _Read | RefusedFile:
         try:
+            if ends is not None and ends.reads_ends(location):
+                return read_end_of(ends, location)
             stat = store.stat(location)
             return stat, read_footer_bytes(store, stat)
         except LamellaError as error:

@@ -21,6 +21,7 @@ from lamella.snapshot.errors import ManifestError, ObjectNotFound
 from lamella.snapshot.manifest import Block, GroupRef, SegmentRef, Snapshot, Summary
 from lamella.snapshot.sketch.hll import Sketch, estimate, united
 from lamella.snapshot.storage import Store, TableLayout
+from lamella.snapshot.storage.together import TogetherStore
 
 # Sketch objects: one per segment (its union and its blocks' sketches), one per snapshot (its union).
 #
@@ -147,7 +148,7 @@ _UNIONS_CACHED = 1024
 class SketchLayers:
     """The sketch objects of a warehouse's tables. May be shared between threads."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: TogetherStore) -> None:
         self._store = store
         self._unions: LRUCache[str, Columns] = LRUCache(_UNIONS_CACHED)
         self._lock = threading.Lock()
@@ -250,7 +251,7 @@ class SketchLayers:
         return found
 
     def _write(self, location: str, union: Columns, blocks: Mapping[str, Columns]) -> None:
-        self._store.put(location, encode(union, blocks))
+        self._store.put_new(location, encode(union, blocks))
         with self._lock:
             self._unions[location] = union
 

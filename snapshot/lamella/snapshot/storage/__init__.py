@@ -11,6 +11,7 @@ from lamella.snapshot.storage.paths import (
     table_root,
 )
 from lamella.snapshot.storage.store import (
+    EndReadingStore,
     ListedObject,
     MappableStore,
     ObjectStat,
@@ -25,6 +26,7 @@ from lamella.snapshot.storage.store import (
 __all__ = [
     "AllLocations",
     "AllowedLocations",
+    "EndReadingStore",
     "FsspecStore",
     "ListedObject",
     "MappableStore",

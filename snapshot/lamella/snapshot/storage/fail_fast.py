@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from lamella.snapshot.errors import StoreError
-from lamella.snapshot.storage.store import ListedObject, ObjectStat, Store
+from lamella.snapshot.storage.store import EndReadingStore, ListedObject, ObjectStat, Store
 
 _T = TypeVar("_T")
 
@@ -26,6 +26,10 @@ class FailFastStore:
         self._lock = threading.Lock()
         self._failures = 0
         self._last = ""
+        if isinstance(store, EndReadingStore):
+            self._end_reading = store
+            self.reads_ends = store.reads_ends
+            self.read_end = self._read_end
 
     def read(self, location: str) -> bytes:
         """Returns all bytes of an object."""
@@ -34,6 +38,10 @@ class FailFastStore:
     def read_range(self, location: str, start: int, length: int) -> bytes:
         """Returns some bytes of an object."""
         return self._tried(lambda: self._store.read_range(location, start, length), location)
+
+    def _read_end(self, location: str, length: int) -> tuple[ObjectStat, bytes]:
+        """Returns the last bytes of an object, and its stat."""
+        return self._tried(lambda: self._end_reading.read_end(location, length), location)
 
     def stat(self, location: str) -> ObjectStat:
         """Returns size and content id of an object."""

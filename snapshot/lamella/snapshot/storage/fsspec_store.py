@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from lamella.snapshot.errors import InvalidRequest, NotSignable, ObjectNotFound, StoreError
 from lamella.snapshot.storage.local import LocalFiles, MemoryFiles
@@ -39,6 +39,17 @@ class _SigningFiles(Protocol):
     """Files that can be read by URL."""
 
     def sign(self, paths: Sequence[str], expires_s: int) -> SignedUrls: ...
+
+
+@runtime_checkable
+class _EndReadingFiles(Protocol):
+    """Files whose end is one request."""
+
+    def read_end(self, path: str, length: int) -> tuple[ObjectStat, bytes]: ...
+
+
+#: What the locations on S3 begin with.
+_S3: Final = "s3://"
 
 
 class FsspecStore:
@@ -90,6 +101,19 @@ class FsspecStore:
         :class:`~lamella.snapshot.storage.store.MappableStore`."""
         at = parse(location)
         return self._local.local_path(at.path) if at.scheme == "file" else None
+
+    def reads_ends(self, location: str) -> bool:
+        """Returns whether the end of an object is one request, see
+        :class:`~lamella.snapshot.storage.store.EndReadingStore`."""
+        return location.startswith(_S3)
+
+    def read_end(self, location: str, length: int) -> tuple[ObjectStat, bytes]:
+        """Returns the last bytes of an object, and its stat."""
+        at = parse(location)
+        files = self._of(at)
+        if not isinstance(files, _EndReadingFiles):
+            raise InvalidRequest(f"the end of {at} cannot be read in one request", location=str(at))
+        return files.read_end(at.path, length)
 
     def expand(self, url: str, *, plain: bool = False) -> list[str]:
         """Returns the data files that a URL names."""

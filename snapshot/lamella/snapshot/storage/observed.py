@@ -11,7 +11,14 @@ from time import perf_counter
 from typing import Any, Literal, Protocol
 
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, ObjectNotFound
-from lamella.snapshot.storage.store import ListedObject, MappableStore, ObjectStat, SigningStore, Store
+from lamella.snapshot.storage.store import (
+    EndReadingStore,
+    ListedObject,
+    MappableStore,
+    ObjectStat,
+    SigningStore,
+    Store,
+)
 
 StoreOperation = Literal["read", "read_range", "stat", "put", "expand", "list", "delete", "delete_many"]
 
@@ -43,11 +50,15 @@ class ObservedStore:
     def __init__(self, store: Store, listener: StoreListener) -> None:
         self._store = store
         self._report = listener.store_called
-        # Optional operations exist if the wrapped store has them; they do not call object storage.
+        # Optional operations exist if the wrapped store has them. Those that do not call object storage are its own.
         if isinstance(store, MappableStore):
             self.local_path = store.local_path
         if isinstance(store, SigningStore):
             self.sign = store.sign
+        if isinstance(store, EndReadingStore):
+            self._end_reading = store
+            self.reads_ends = store.reads_ends
+            self.read_end = self._read_end
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process gets the store without the listener."""
@@ -74,6 +85,17 @@ class ObservedStore:
             raise
         self._report("read_range", "ok", perf_counter() - started_s, read_bytes=len(data))
         return data
+
+    def _read_end(self, location: str, length: int) -> tuple[ObjectStat, bytes]:
+        """Returns the last bytes of an object, which counts as reading a range, and its stat."""
+        started_s = perf_counter()
+        try:
+            stat, data = self._end_reading.read_end(location, length)
+        except BaseException as error:
+            self._report("read_range", _outcome(error), perf_counter() - started_s)
+            raise
+        self._report("read_range", "ok", perf_counter() - started_s, read_bytes=len(data))
+        return stat, data
 
     def stat(self, location: str) -> ObjectStat:
         """Returns size and content id of an object."""

@@ -34,6 +34,9 @@ from lamella.snapshot.storage.store import ListedObject, ObjectStat, SignedUrls
 _WRITE_ID: Final = "lamella-write-id"
 _ABSENT: Final = frozenset({"NoSuchKey", "NoSuchBucket", "404", "NotFound"})
 _CONFLICT: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "409", "412"})
+_NO_SUCH_RANGE: Final = frozenset({"InvalidRange", "416"})
+#: Requests at once. botocore has 10, which its callers here would wait for.
+_CONNECTIONS: Final = 64
 _PUT_TRIES: Final = 4
 _READ_TRIES: Final = 3
 _DELETE_BATCH: Final = 1_000  # limit of one DeleteObjects request
@@ -56,23 +59,39 @@ class S3Objects:
         options = dict(options)
         signed_endpoint_url = options.pop("signed_endpoint_url", None)
         self._make_urls = cache(lambda: S3Urls(options, signed_endpoint_url))
-        self._files = s3fs.S3FileSystem(**{"skip_instance_cache": True, "use_listings_cache": False, **options})
+        config = {"max_pool_connections": _CONNECTIONS, **options.get("config_kwargs", {})}
+        self._files = s3fs.S3FileSystem(
+            **{"skip_instance_cache": True, "use_listings_cache": False, **options, "config_kwargs": config}
+        )
         _without_uploads(self._files.loop)
 
     def read(self, path: str) -> bytes:
         """Returns all bytes of an object."""
-        return self._get(path)
+        return self._get(path)[1]
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
         """Returns some bytes of an object."""
         if length <= 0:
             return b""
         try:
-            return self._get(path, Range=f"bytes={start}-{start + length - 1}")
+            return self._get(path, Range=f"bytes={start}-{start + length - 1}")[1]
         except StoreError as error:
-            if error.details.get("s3_code") in ("InvalidRange", "416"):
+            if error.details.get("s3_code") in _NO_SUCH_RANGE:
                 return b""
             raise
+
+    def read_end(self, path: str, length: int) -> tuple[ObjectStat, bytes]:
+        """Returns the last bytes of an object, and the stat of the same answer."""
+        try:
+            answer, data = self._get(path, Range=f"bytes=-{length}")
+        except StoreError as error:
+            if error.details.get("s3_code") in _NO_SUCH_RANGE:  # an empty object has no last byte
+                return self.stat(path), b""
+            raise
+        # A server may ignore the range, and answer with all of it.
+        size_bytes = int(answer["ContentRange"].rpartition("/")[2]) if "ContentRange" in answer else len(data)
+        stat = ObjectStat(location=f"s3://{path}", size_bytes=size_bytes, content_id=_etag(answer))
+        return stat, data[-length:]
 
     def stat(self, path: str) -> ObjectStat:
         """Returns the size, and the etag as the content id."""
@@ -199,8 +218,8 @@ class S3Objects:
         answer: dict[str, Any] = self._files.call_s3(method, Bucket=bucket, Key=key, **arguments)
         return answer
 
-    def _get(self, path: str, **arguments: Any) -> bytes:
-        """Returns one object's bytes; an interrupted answer is requested again."""
+    def _get(self, path: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
+        """Returns the answer to the request for one object, and its bytes; an interrupted answer is requested again."""
         tries = _READ_TRIES
         while True:
             tries -= 1
@@ -209,7 +228,7 @@ class S3Objects:
                 try:
                     data: bytes = sync(self._files.loop, answer["Body"].read)
                     if len(data) == answer["ContentLength"]:
-                        return data
+                        return answer, data
                 except _FAILURES:
                     if not tries:
                         raise

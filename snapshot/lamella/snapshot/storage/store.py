@@ -119,6 +119,21 @@ class MappableStore(Protocol):
 
 
 @runtime_checkable
+class EndReadingStore(Store, Protocol):
+    """A store that reads the end of some objects in one request, whatever their sizes."""
+
+    def reads_ends(self, location: str) -> bool:
+        """Returns whether :meth:`read_end` can be asked for an object."""
+        ...
+
+    def read_end(self, location: str, length: int) -> tuple[ObjectStat, bytes]:
+        """Returns the last ``length`` bytes of an object (all of a shorter one), and the stat of the very version that
+        they are from.
+        """
+        ...
+
+
+@runtime_checkable
 class ReplacingStore(Store, Protocol):
     """A store that can also replace objects."""
 

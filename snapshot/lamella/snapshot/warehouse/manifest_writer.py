@@ -1,4 +1,8 @@
-"""Writes manifests, sidecars and index directories: leaves first, every object under a new name."""
+"""Writes manifests, sidecars and index directories, every object under a new name.
+
+Nothing refers to any of them before the pointer to a snapshot is swapped, so those of one commit may be put together,
+in any order.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,8 @@ from lamella.snapshot.manifest.block_key import BlockKeys, are_among
 from lamella.snapshot.manifest.replaced_files import ReplacedSet, to_merge
 from lamella.snapshot.schema.evolution import Versioned
 from lamella.snapshot.sketch.layers import SketchLayers, unsketched
-from lamella.snapshot.storage import Store, TableLayout, table_root
+from lamella.snapshot.storage import TableLayout, table_root
+from lamella.snapshot.storage.together import TogetherStore
 from lamella.snapshot.warehouse.manifests import Manifests
 
 #: Location hashes, ascending, with the number of each one's segment.
@@ -48,7 +53,7 @@ IndexPart = tuple[Hashes, npt.NDArray[np.uint32]]
 class ManifestWriter:
     """Writes below one warehouse URL; written objects are cached in ``manifests``, since they will soon be read."""
 
-    def __init__(self, store: Store, root: str, ids: Ids, sketches: SketchLayers, manifests: Manifests) -> None:
+    def __init__(self, store: TogetherStore, root: str, ids: Ids, sketches: SketchLayers, manifests: Manifests) -> None:
         self._store = store
         self._root = root
         self._ids = ids
@@ -176,7 +181,7 @@ class ManifestWriter:
         return ref
 
     def _put(self, location: str, data: bytes) -> ObjectRef:
-        self._store.put(location, data)
+        self._store.put_new(location, data)
         return ObjectRef(location=location, size_bytes=len(data), sha256=content_hash(data))
 
 
@@ -235,7 +240,7 @@ Refs = tuple[DirectoryRef, ...]
 class Directories:
     """Writes directories; they take effect when a snapshot refers to them."""
 
-    def __init__(self, manifests: Manifests, store: Store, ids: Ids) -> None:
+    def __init__(self, manifests: Manifests, store: TogetherStore, ids: Ids) -> None:
         self._manifests = manifests
         self._store = store
         self._ids = ids
@@ -294,7 +299,7 @@ class Directories:
             return ()
         data = directory.to_bytes()
         location = layout.index_directory(self._ids.new())
-        self._store.put(location, data)
+        self._store.put_new(location, data)
         ref = DirectoryRef(
             object=ObjectRef(location=location, size_bytes=len(data), sha256=content_hash(data)),
             part_count=len(directory.parts),

@@ -27,6 +27,7 @@ from lamella.snapshot.pages.source import (
 from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.sketch.layers import SketchLayers
 from lamella.snapshot.storage import Store, TableLayout, table_root
+from lamella.snapshot.storage.together import TogetherStore
 from lamella.snapshot.warehouse.block_reasons import BlockReasons
 from lamella.snapshot.warehouse.block_view import BlockViews
 from lamella.snapshot.warehouse.commits import Changes, Reshaper
@@ -75,7 +76,7 @@ class Warehouse:
     ) -> None:
         ids = ids if ids is not None else Ids()
         self.page_tokens = PageTokens(secrets.token_bytes(32) if token_secret is None else token_secret)
-        self._store = store
+        store = self._store = TogetherStore(store)
         self._root = root
         self._ids = ids
         manifests = Manifests(store, cache_bytes, disk=disk_cache)
@@ -112,6 +113,8 @@ class Warehouse:
         #: The memory cache, limited by ``cache_bytes``.
         self.memory_cache = manifests.memory_cache
         # One object for callers; the components behind it are independent of each other.
+        #: A block in which new objects are put together; all are there at its end.
+        self.together = store.together
         self.snapshot = manifests.snapshot
         self.head = manifests.head
         self.segment = manifests.segment
