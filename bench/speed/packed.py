@@ -42,6 +42,7 @@ from lamella.snapshot.manifest.block_key import Identity, block_keys
 from lamella.snapshot.sketch.layers import SketchLayers
 from lamella.snapshot.stats import ColumnStats, to_bound
 from lamella.snapshot.storage import FsspecStore, ObjectStat, TableLayout
+from lamella.snapshot.storage.together import TogetherStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.manifest_writer import IndexPart, ManifestWriter
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -349,7 +350,7 @@ def _make(table_folder: Path, total: int, processes: int) -> SnapshotPointer:
     layout = TableLayout(warehouse.table_location(table_id))
     Path(layout.root.removeprefix("file://"), "_sg").mkdir(parents=True)
     manifests = Manifests(store, cache_bytes=0)
-    writer = ManifestWriter(store, root, ids, SketchLayers(store), manifests)
+    writer = ManifestWriter(TogetherStore(store), root, ids, SketchLayers(TogetherStore(store)), manifests)
     groups: list[GroupRef] = []
     refs: list[SegmentRef] = []
     hashes: list[Hashes] = []
@@ -414,7 +415,8 @@ def unordered(made: Made, name: str) -> None:
     widest = [
         msgspec.structs.replace(group, first_location=FOLDER, last_location=FOLDER + "~") for group in base.groups
     ]
-    writer = ManifestWriter(store, made.root, ids, SketchLayers(store), Manifests(store, cache_bytes=0))
+    together = TogetherStore(store)
+    writer = ManifestWriter(together, made.root, ids, SketchLayers(together), Manifests(store, cache_bytes=0))
     snapshot = msgspec.structs.replace(
         base, table_id=table_id, snapshot_id=str(ids.new()), groups=tuple(widest), sidecar=None, prev_snapshot_id=None
     )

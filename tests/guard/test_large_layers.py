@@ -15,10 +15,11 @@ import pytest
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.ids import Ids
-from lamella.snapshot.manifest import GroupRef, SegmentRef, SnapshotPointer
+from lamella.snapshot.manifest import GroupRef, SegmentRef
 from lamella.snapshot.sketch.layers import SketchLayers
 from lamella.snapshot.stats import to_bound
 from lamella.snapshot.storage import FsspecStore
+from lamella.snapshot.storage.together import TogetherStore
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.manifest_writer import ManifestWriter
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -46,7 +47,8 @@ class LargeTable:
         empty = warehouse.snapshot(created)
         (first,) = warehouse.prepare("t", SCHEMA, [block(number) for number in range(SEGMENT)])
         ids = Ids()
-        writer = ManifestWriter(self.store, self._root, ids, SketchLayers(self.store), Manifests(self.store, 0))
+        store = TogetherStore(self.store)
+        writer = ManifestWriter(store, self._root, ids, SketchLayers(store), Manifests(store, 0))
         layout = writer.layout("t")
         refs = [first, *(_at(first, number, str(ids.new())) for number in range(1, segments))]
         groups: list[GroupRef] = []
@@ -82,7 +84,7 @@ class LargeTable:
     def append(self, number: int) -> None:
         """Commit one block, after all others."""
         refs = self.warehouse.prepare("t", SCHEMA, [block(10**8 + number)])
-        self.pointer: SnapshotPointer = self.warehouse.commit(self.pointer, added=refs, now_ms=3).pointer
+        self.pointer = self.warehouse.commit(self.pointer, added=refs, now_ms=3).pointer
 
 
 def _at(first: SegmentRef, number: int, segment_id: str) -> SegmentRef:
