@@ -19,7 +19,7 @@ from lamella.service.config.settings import Settings
 from lamella.service.history.history import history_entry
 from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.prune.segment_text import SegmentTexts
-from lamella.snapshot.prune.writer import answer_of
+from lamella.snapshot.prune.writer import answer_of, json_chunks
 from lamella.snapshot.tokens import key_sha256
 from lamella.snapshot.wire import NamespaceInfo, PruneRequest
 from lamella.snapshot.wire.prune import Shape
@@ -106,6 +106,21 @@ def test_an_answer_of_every_block_is_encoded_with_no_more_than_it_took(table: Ta
         answer(user)
     done = counted(lambda: answer(first + 2))
     hold(f"answer of 2,000 blocks, {shape}", **msgspec.to_builtins(done))
+
+
+@pytest.mark.parametrize("shape", ["records", "columns"])
+def test_scattered_blocks_are_written_with_no_more_than_it_took(table: Table, shape: Shape) -> None:
+    """Some blocks of each segment, as a filter of an unsorted column leaves them: a segment costs no array."""
+    request = PruneRequest(filter="country = 'c3'", shape=shape)
+    found = table.warehouse.find(table.pointer, request)
+    selection = found.selection
+    assert selection is not None
+    assert len(selection.segments) == 20
+    assert selection.block_count < 20 * SEGMENT // 2
+    written = b"".join(json_chunks(found))
+    assert msgspec.json.decode(written) == msgspec.json.decode(msgspec.json.encode(answer_of(found)))
+    done = counted(lambda: b"".join(json_chunks(found)))
+    hold(f"answer of scattered blocks, {shape}", **msgspec.to_builtins(done))
 
 
 @pytest.mark.parametrize("shape", ["records", "columns"])

@@ -27,7 +27,10 @@ OWN_SCHEMA = -1
 
 
 class Slab(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of one segment, arrays of equal length. ``schema_id``: :data:`OWN_SCHEMA` for the snapshot's own."""
+    """Blocks of one segment, or of some that have few; arrays of equal length.
+
+    ``schema_id``: :data:`OWN_SCHEMA` for the snapshot's own.
+    """
 
     location: pa.Array
     numbers: Numbers
@@ -46,31 +49,75 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     residual: Indexes | None
 
 
+#: Segments with at most so many blocks are put together, up to a slab of so many blocks: what a slab costs beside its
+#: blocks is that of forty of them.
+_FEW_BLOCKS: Final = 32
+_SLAB_BLOCKS: Final = 1_024
+
+
 def slabs(result: PruneResult) -> Iterator[Slab]:
-    """The blocks of an answer in the snapshot's sequence, segment by segment; segments without any are left out."""
-    begin = 0
+    """The blocks of an answer in the snapshot's sequence, segment by segment; those of segments with few blocks
+    together. Segments without any are left out."""
+    begin = count = 0
+    locations: list[str] = []
+    few: list[Numbers] = []
     for part in result.parts():
-        count = len(part.rows)
-        if not count:
+        end = begin + len(part.rows)
+        if end == begin:
             continue
         sidecar = part.sidecar
-        rows = None if count == len(sidecar) else part.rows
+        is_small = end - begin <= _FEW_BLOCKS and not result.members
+        if few and (not is_small or count >= _SLAB_BLOCKS):
+            yield _together(locations, few)
+            locations, few, count = [], [], 0
+        rows = None if end - begin == len(sidecar) and not is_small else part.rows
         sizes = None
         if result.column_ids is not None:
             sizes = _taken(sidecar.column_size_bytes(result.column_ids), rows)
-        yield Slab(
-            location=sidecar.text_array("location", rows),
-            members=_members(sidecar, result.members, rows),
-            numbers=Numbers(
-                row_count=_taken(sidecar.numbers("row_count"), rows),
-                file_size=_taken(sidecar.numbers("file_size"), rows),
-                codes=part.codes,
-                column_size_bytes=sizes,
-                schema_id=_older(sidecar.written_with(), part.rows, result.schema_id),
-                residual=None if result.residual is None else result.residual[begin : begin + count],
-            ),
+        numbers = Numbers(
+            row_count=_taken(sidecar.numbers("row_count"), rows),
+            file_size=_taken(sidecar.numbers("file_size"), rows),
+            codes=part.codes,
+            column_size_bytes=sizes,
+            schema_id=_older(sidecar.written_with(), part.rows, result.schema_id),
+            residual=None if result.residual is None else result.residual[begin:end],
         )
-        begin += count
+        if is_small:
+            locations += sidecar.texts("location", part.rows)
+            few.append(numbers)
+            count += end - begin
+        else:
+            members = _members(sidecar, result.members, rows)
+            yield Slab(location=sidecar.text_array("location", rows), members=members, numbers=numbers)
+        begin = end
+    if few:
+        yield _together(locations, few)
+
+
+def _together(locations: list[str], few: list[Numbers]) -> Slab:
+    return Slab(location=pa.array(locations, pa.large_string()), numbers=_joined_numbers(few))
+
+
+def _joined_numbers(parts: list[Numbers]) -> Numbers:
+    """The numbers of several parts, one after another."""
+    ids = None
+    if any(part.schema_id is not None for part in parts):
+        ids = _joined(
+            [
+                np.full(len(part.codes), OWN_SCHEMA, dtype=np.int64) if part.schema_id is None else part.schema_id
+                for part in parts
+            ]
+        )
+    has_sizes = bool(parts) and parts[0].column_size_bytes is not None
+    has_residuals = bool(parts) and parts[0].residual is not None
+    return Numbers(
+        row_count=_joined([part.row_count for part in parts]),
+        file_size=_joined([part.file_size for part in parts]),
+        codes=_joined([part.codes for part in parts]),
+        column_size_bytes=_joined([part.column_size_bytes for part in parts]) if has_sizes else None,
+        schema_id=ids,
+        residual=_joined([part.residual for part in parts]) if has_residuals else None,
+    )
 
 
 def _members(sidecar: Sidecar, names: Iterable[str], rows: npt.NDArray[np.int64] | None) -> dict[str, pa.Array]:
@@ -127,23 +174,16 @@ class Gathered:
 
         ``verdict`` as codes, ``schema_id`` with :data:`OWN_SCHEMA` where it is the snapshot's.
         """
-        parts = self._parts
-        found = [
-            ("row_count", _joined([part.row_count for part in parts])),
-            ("file_size", _joined([part.file_size for part in parts])),
-            ("verdict", _joined([part.codes for part in parts])),
-        ]
-        if parts and parts[0].column_size_bytes is not None:
-            found.append(("column_size_bytes", _joined([part.column_size_bytes for part in parts])))
-        if any(part.schema_id is not None for part in parts):
-            ids = [
-                np.full(len(part.codes), OWN_SCHEMA, dtype=np.int64) if part.schema_id is None else part.schema_id
-                for part in parts
-            ]
-            found.append(("schema_id", _joined(ids)))
-        if parts and parts[0].residual is not None:
-            found.append(("residual", _joined([part.residual for part in parts])))
-        return found
+        numbers = _joined_numbers(self._parts)
+        found: dict[str, npt.NDArray[Any] | None] = {
+            "row_count": numbers.row_count,
+            "file_size": numbers.file_size,
+            "verdict": numbers.codes,
+            "column_size_bytes": numbers.column_size_bytes,
+            "schema_id": numbers.schema_id,
+            "residual": numbers.residual,
+        }
+        return [(name, values) for name, values in found.items() if values is not None]
 
 
 def _json_or_null(encoded: pa.DictionaryArray | None, count: int) -> pa.Array:

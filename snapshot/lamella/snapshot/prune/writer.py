@@ -2,11 +2,11 @@
 
 Answers of few blocks are written from values: a Python object for each block. JSON of neighbouring blocks is cut out of
 the texts of their segments (:mod:`~lamella.snapshot.prune.segment_text`). All other answers are written piece by piece
-from arrays: one segment at a time, so what is held does not grow with the answer, but for 17 bytes a block where
-numbers come behind the locations. An error on the way leaves what was given so far without its end: JSON and
-MessagePack that do not end, an Arrow stream without its end mark.
+from arrays: one segment at a time, or some that have few blocks. So what is held does not grow with the answer, but for
+17 bytes a block where numbers come behind the locations. An error on the way leaves what was given so far without its
+end: JSON and MessagePack that do not end, an Arrow stream without its end mark.
 
-An Arrow stream has a record batch for each segment:
+An Arrow stream has a record batch for each segment, or for several of which few blocks are left:
 
 ======================  ==========================  =========================================================
 column                  type                        there
@@ -64,7 +64,7 @@ ANSWER: Final = b"lamella.answer"
 ARROW_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 #: Answers of more blocks, or of more runs of blocks, take long enough to be written in a thread.
-_FEW_BLOCKS: Final = 500
+_FEW_BLOCKS: Final = 1_000
 #: So many names are looked up one by one faster than together.
 _FEW_SEGMENTS: Final = 16
 #: Numbers that are written at once.
@@ -81,7 +81,7 @@ _DECODE: Final[Mapping[str, Callable[[pa.Array], Sequence[object]]]] = {CONSTANT
 def write_now(result: PruneResult, encoding: Encoding, texts: SegmentTexts) -> bytes | None:
     """The whole answer, when writing it takes no longer than handing it to a thread does; else None.
 
-    Of answers of more than 500 blocks no sidecar is opened.
+    Of answers of more than 1,000 blocks no sidecar is opened.
     """
     if encoding == "arrow":
         return None

@@ -208,7 +208,7 @@ _RESULT_BYTES: Final = 8_192
 #: Limits of what :meth:`Questions.find_now` looks at: about a millisecond of work.
 _NOW_SEGMENTS: Final = 20_000
 _NOW_BLOCKS: Final = 20_000
-_MAX_BLOCKS_NOW: Final = 500
+_MAX_BLOCKS_NOW: Final = 1_000
 
 FilterRequest = PruneRequest | DiffRequest | AggregateRequest
 
@@ -348,7 +348,7 @@ class Finder:
         """Like :meth:`find` if that takes about a millisecond and reads nothing, for callers that must not block.
 
         Otherwise returns what is known of its cost: required data is not in memory, or many blocks must be tested. An
-        answer of at most 500 blocks can also be encoded without reading. The caller limits the length of the filter.
+        answer of at most 1,000 blocks can also be encoded without reading. The caller limits the length of the filter.
         """
         layer = self._manifests.cached_layer(pointer)
         if layer is None or len(layer[1]) > _NOW_SEGMENTS:
