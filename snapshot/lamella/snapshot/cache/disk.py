@@ -264,7 +264,7 @@ class DiskCache:
         _prepare_folder(self._folder)
         self._listener = listener
         self._maps = maps if maps is not None else FileMaps()
-        self._limit_bytes = limit_bytes
+        self.max_bytes = limit_bytes
         self._locked_sum = DiskQuota(self._folder, limit_bytes, self._touch_mapped, lock_wait_s)
         self._single_flight = SingleFlight()
 
@@ -276,7 +276,7 @@ class DiskCache:
     @property
     def is_half_full(self) -> bool:
         """Returns whether the files of all processes took half of the limit at the last write."""
-        return 2 * self.size_bytes >= self._limit_bytes
+        return 2 * self.size_bytes >= self.max_bytes
 
     def derived(self, key: str, make: Callable[[], Sequence[Buffer]]) -> Views:
         """Returns the buffers of a key, mapped; on the heap if the disk fails or other files leave no space."""

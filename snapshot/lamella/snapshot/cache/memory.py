@@ -44,6 +44,11 @@ class DerivedCache(Protocol):
     the hashes of the source content, and a version of the algorithm.
     """
 
+    @property
+    def max_bytes(self) -> int:
+        """Returns the limit of all buffers together, which other values may share."""
+        ...
+
     def derived(self, key: str, make: Callable[[], Sequence[Buffer]]) -> Views:
         """Returns the buffers of a key: one read-only view each; mapped views are aligned to 64 bytes.
 
@@ -148,6 +153,11 @@ class MemoryCache:
 
     def __init__(self, memory_cache: BoundedCache) -> None:
         self._views: CacheNamespace[Views] = CacheNamespace(memory_cache, "derived")
+
+    @property
+    def max_bytes(self) -> int:
+        """Returns the limit of the memory cache."""
+        return self._views.max_bytes
 
     def derived(self, key: str, make: Callable[[], Sequence[Buffer]]) -> Views:
         """Returns the buffers of a key."""

@@ -299,12 +299,13 @@ class Chunk:
             memory.load(self._name(leaf), partial(self._column, leaf, assembly))
 
     def passing(self, leaves: Sequence[Leaf], load: Load) -> CachedColumns:
-        """Returns the columns for one use: none of them stays in memory, but :meth:`common` and :meth:`full` do."""
+        """Returns the columns for one use: they are cached neither in memory nor on disk, but :meth:`common` and
+        :meth:`full` are."""
         found = self.cached(leaves)
         if found is None:
             assembly = self._assembly(load, leaves, NEEDED)
-            zones = [self._column(leaf, assembly)[0].zones for leaf in leaves]
-            numbers = {name: self._numbers(name, assembly)[0].array for name in NEEDED}
+            zones = [_comparable(assembly.zones(leaf)) for leaf in leaves]
+            numbers = {name: assembly.numbers(name) for name in NEEDED}
             found = self._cached_columns(leaves, zones, numbers)
         memory = self._columns.memory
         for leaf, zones_of_leaf in zip(leaves, found.zones, strict=True):

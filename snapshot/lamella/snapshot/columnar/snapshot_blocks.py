@@ -178,14 +178,14 @@ class SnapshotBlocks:
         return all(row in requested or self._is_near(row) for row in range(chunk.first, chunk.stop))
 
     def fits(self, worth: Sequence[tuple[Chunk, Rows]], columns: Sequence[Leaf]) -> bool:
-        """Returns whether these columns of chunks may be in memory at once: they take up to half of the cache.
+        """Returns whether these columns of chunks take at most half of the cache: on disk if there is such, else in
+        memory.
 
-        Those in a disk cache are mapped, and always fit.
+        More would remove each other; and files that are mapped take space on the disk even when they were deleted.
         """
-        if self._columns.disk is not None:
-            return True
+        cache = self._columns.memory if self._columns.disk is None else self._columns.disk
         blocks = sum(chunk.bounds[-1] for chunk, _ in worth)
-        return blocks * block_bytes(columns) <= self._columns.memory.max_bytes // 2
+        return blocks * block_bytes(columns) <= cache.max_bytes // 2
 
     def inner(self, leaf: Leaf, chunks: Sequence[Chunk], load: Load) -> Zones | None:
         """Returns what all blocks of each segment have in common, from the first of these chunks to the last one.

@@ -250,9 +250,9 @@ class BlockLayer:
             if not is_deadline_exceeded(error):
                 raise
             raise deadline_exceeded(
-                f"the request exceeded its time limit: it reads the statistics of {self.considered:,} blocks, which do"
-                " not fit into cache_bytes. Narrow the filter by a column that the table is sorted by, or give the"
-                " service a cache_dir, more cache_bytes, or a longer request_deadline_s"
+                f"the request exceeded its time limit: it reads the statistics of {self.considered:,} blocks, more than"
+                " the cache holds. Narrow the filter by a column that the table is sorted by, or give the service more"
+                " cache_bytes, a cache_dir with more cache_dir_bytes, or a longer request_deadline_s"
             ) from error
         return whole
 
