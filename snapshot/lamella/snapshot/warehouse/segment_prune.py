@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lamella.snapshot.columnar.sidecar import SidecarRefs
+from lamella.snapshot.columnar.sidecar import Sidecar, SidecarRefs
 from lamella.snapshot.errors import SegmentNotFound
 from lamella.snapshot.expression import bind, read_filter, tree_of
 from lamella.snapshot.manifest import ObjectRef, Snapshot, SnapshotPointer, Summary
@@ -122,15 +122,19 @@ def selected_blocks(
     predicate = read_filter(prune.filter, time_zone=prune.time_zone)
     filter = Evaluator(bind(predicate, head.schema, time_zone=prune.time_zone))
 
+    opened: dict[int, Sidecar] = {}
+
     def keys(row: int) -> BlockKeys:
-        return manifests.keys_of(segments[row].sidecar, segments[row].manifest)
+        found = opened[row].block_keys()
+        return manifests.keys_of(segments[row].sidecar, segments[row].manifest) if found is None else found
 
     indexes = IndexAccess(manifests).indexes(head)
     questions = IndexLayer(indexes, keys, timer).questions(filter.node) if indexes else None
     for start in range(0, len(segments), _AT_ONCE):
         some = segments[start : start + _AT_ONCE]
         sidecars = manifests.many_blocks(head, [segment.sidecar for segment in some], keep=False)
-        for number, (segment, sidecar) in enumerate(zip(some, sidecars, strict=True), start):
+        opened = dict(enumerate(sidecars, start))
+        for (number, sidecar), segment in zip(opened.items(), some, strict=True):
             part = blocks_of_segment(filter, number, sidecar, VERDICT_NAMES.index(segment.verdict))
             if questions is not None and len(part.rows):
                 part = questions.refine_one(part)
