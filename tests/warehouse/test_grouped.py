@@ -10,6 +10,7 @@ import pytest
 from lamella.snapshot import commit as commits
 from lamella.snapshot.commit import Shape
 from lamella.snapshot.errors import CommitConflict, DuplicateBlock
+from lamella.snapshot.expression import read_filter
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer, Summary, content_hash
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import AddColumn, RenameColumn, WidenColumn
@@ -17,6 +18,7 @@ from lamella.snapshot.stats import ColumnStats, all_null, to_bound
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Applied, ChangeSet, Warehouse
 from lamella.snapshot.wire import PruneRequest
+from support.segment_prunes import blocks_by_segments
 
 ROOT = "memory://grouped"
 SCHEMA = Schema.assign(
@@ -244,6 +246,8 @@ def check_pruning(model: Model) -> None:
         missed = [p for p in model.alive if p not in selected and any(matches(row) for row in model.rows[p])]
         assert not missed, text
         assert selected == wanted, text
+        by_segments = blocks_by_segments(model.warehouse, model.pointer, read_filter(text))
+        assert by_segments == [(block.location, block.verdict) for block in ours], text
 
 
 @pytest.mark.slow
