@@ -68,7 +68,7 @@ class LargeTable:
             properties={},
             now_ms=2,
         )
-        self.pointer: SnapshotPointer = writer.snapshot(following)[0]
+        self.pointer = writer.snapshot(following)[0]
         self.warehouse = self.opened()
 
     def opened(self) -> Warehouse:

@@ -52,10 +52,10 @@ class Meter:
         self._calls.clear()
         self._running = True
 
-    def stop(self) -> Operations:
-        """What was done since the start."""
+    def stop(self, thread_id: int | None = None) -> Operations:
+        """What was done since the start, in all threads or in one."""
         self._running = False
-        counts = list(self._calls.values())
+        counts = [each for thread, each in self._calls.items() if thread_id in (None, thread)]
         return Operations(python_calls=sum(each[0] for each in counts), c_calls=sum(each[1] for each in counts))
 
     def _on_event(self, frame: FrameType, event: str, _argument: Any) -> None:
