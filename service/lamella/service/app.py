@@ -184,6 +184,7 @@ def served(settings: Settings, *, is_alone: bool) -> FastAPI:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECTIONS)
+    gc.enable()
     # A thread that tests blocks keeps the interpreter for this long before the event loop runs, in each
     # round of the loop: with the default 5 ms only about a hundred requests a second are answered next to such a
     # thread.

@@ -6,6 +6,7 @@ The service is imported by name, since the client may be installed without it.
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -94,6 +95,7 @@ def serve(settings: ServiceSettings, as_json: bool) -> None:
     Every setting can also be set by an environment variable, LAMELLA_WAREHOUSE and so on, or in a configuration file;
     see docs/settings.md. An option overrides both. Needs lamella[service].
     """
+    gc.disable()  # loading makes no garbage; the service enables the collector when it has started
     loaded = settings.load(log_format="json" if as_json else None)
     if loaded.origins["log_format"].kind == "default" and sys.stderr.isatty():
         loaded = settings.load(log_format="text")

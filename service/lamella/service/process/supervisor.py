@@ -231,6 +231,7 @@ class _Supervisor:
             signal.signal(number, self._signalled)
         gc.collect()
         gc.freeze()  # garbage collections in a worker would copy the shared pages
+        gc.enable()
         for listening in self._sockets:
             self._workers.append(self._started(listening))
         host, port = self._sockets[0][0].getsockname()[:2]
