@@ -121,6 +121,7 @@ def _run(service: Service, requests: Sequence[bytes]) -> dict[str, Any]:
 
 def _policies(service: Service) -> dict[str, Any]:
     """Check every policy that is due, as a worker does."""
+    service.hang_up()  # the service ends a connection that was idle meanwhile
     before, requests = cpu_s(service.pid), 0
     more = True
     while more:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -34,6 +34,12 @@ class Rights:
             if table is not None:
                 rank = max(rank, self._tables.get((namespace, table), 0))
         return rank >= _RANK[role]
+
+    def readable(self, namespace: str, names: Sequence[str]) -> tuple[str, ...]:
+        """Return those of a namespace's tables that the principal may read; a role on the namespace holds for all."""
+        if self.may("read", namespace):
+            return tuple(names)
+        return tuple(name for name in names if self.may("read", namespace, name))
 
     def sees(self, namespace: str) -> bool:
         """Return whether the principal may know of a namespace: it has a role on it or on one of its tables."""

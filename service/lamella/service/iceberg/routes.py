@@ -119,7 +119,7 @@ class IcebergCatalogRoutes:
         namespace = request.path_params["namespace"]
         rights = require_sight(request, namespace).rights
         found = await self._readers.run(lambda: self._catalog.tables(namespace))
-        names = [name for name in found if rights.may("read", namespace, name)]
+        names = rights.readable(namespace, found)
         page, token = _page(request, names, self._page_tokens, namespace)
         identifiers = tuple(IcebergIdentifier(namespace=(namespace,), name=name) for name in page)
         return json_response(IcebergTables(identifiers=identifiers, next_page_token=token))

@@ -152,7 +152,7 @@ class TableRoutes:
         namespace = request.path_params["namespace"]
         rights = require_sight(request, namespace).rights
         found = await self._readers.run(lambda: self._catalog.tables(namespace))
-        return json_response(TableList(tables=tuple(name for name in found if rights.may("read", namespace, name))))
+        return json_response(TableList(tables=rights.readable(namespace, found)))
 
     async def get_table(self, request: Request) -> Response:
         tables = self._tables

@@ -47,7 +47,7 @@ class ViewRoutes:
         namespace = request.path_params["namespace"]
         rights = require_sight(request, namespace).rights
         found = await self._readers.run(lambda: self._catalog.views(namespace))
-        return json_response(ViewList(views=tuple(name for name in found if rights.may("read", namespace, name))))
+        return json_response(ViewList(views=rights.readable(namespace, found)))
 
     async def get_view(self, request: Request) -> Response:
         namespace, name = _named(request)
