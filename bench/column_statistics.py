@@ -22,7 +22,8 @@ from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import Block
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.sketch import Sketcher, estimate
+from lamella.snapshot.sketch import estimate
+from lamella.snapshot.sketch.sketcher import Sketcher
 from lamella.snapshot.stats import ColumnStats, to_bound
 from lamella.snapshot.stats.measure import measure
 from lamella.snapshot.storage import FsspecStore, TableLayout

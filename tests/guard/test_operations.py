@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from lamella.client.rewrite.block_writer import write_block
+from lamella.client.rewrite.target import arrow_schema
 from lamella.service.app import create_app
 from lamella.service.catalog import TableRecord, open_catalog
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import history_entry
+from lamella.snapshot.ids import Ids
 from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.prune.segment_text import SegmentTexts
 from lamella.snapshot.prune.writer import answer_of, json_chunks
+from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema.arrow import decimals_of
+from lamella.snapshot.sketch.sketcher import Sketcher
+from lamella.snapshot.storage import FsspecStore, TableLayout
 from lamella.snapshot.tokens import key_sha256
 from lamella.snapshot.wire import NamespaceInfo, PruneRequest
 from lamella.snapshot.wire.prune import Shape
@@ -90,6 +101,54 @@ def test_a_commit_of_one_block_does_no_more_than_it_did(table: Table) -> None:
     store = table.store
     calls = {"reads": store.reads, "puts": store.puts, "put_bytes": store.put_bytes, "others": store.others}
     hold("commit of one block", **msgspec.to_builtins(done), **calls)
+
+
+def test_a_written_block_takes_no_more_calls_than_it_did(tmp_path: Path) -> None:
+    """Rows become a file, statistics and sketches by whole columns: a value that changes nothing is not looked at in
+    Python."""
+    count = 60_000
+    numbers = np.random.default_rng(1).permutation(count)
+    schema = Schema.assign(
+        [
+            Column(name="id", type="int64"),
+            Column(name="name", type="string"),
+            Column(name="price", type="decimal(12,2)"),
+            Column(name="country", type="string"),
+        ]
+    )
+    fields = arrow_schema(schema)
+    columns = [
+        pa.array(numbers),
+        pa.array([f"name {number}" for number in numbers.tolist()]),
+        decimals_of(pa.array(numbers), fields.field(2).type),
+        pa.array(["ch", "de", "fr"]).take(pa.array(numbers % 3)),
+    ]
+    rows = pa.table(columns, schema=fields)
+    layout, ids = TableLayout(f"file://{tmp_path}"), Ids()
+    write_block(FsspecStore(), layout, ids, rows, schema)
+    passed: list[int] = []
+    done = counted(lambda: passed.append(write_block(FsspecStore(), layout, ids, rows, schema).row_count))
+    assert passed == [count]
+    hold("written block of 60,000 rows", **msgspec.to_builtins(done))
+
+
+def test_a_sketch_is_passed_few_of_the_values_that_it_counts() -> None:
+    """Of 400,000 different values, those that change it, and the first batch."""
+    passed = Counter[str]()
+
+    class Counting(Sketcher):
+        """Counts what is passed to the library."""
+
+        def update(self, items: Iterable[object]) -> None:
+            """As the sketcher does."""
+            listed = list(items)
+            passed["values"] += len(listed)
+            super().update(listed)
+
+    sketcher = Counting(Schema.assign([Column(name="c", type="int64")]).leaf("c").dtype)
+    sketcher.add(pa.array(np.random.default_rng(1).permutation(400_000)))
+    assert sketcher.sketch() is not None
+    hold("values passed to a sketch of 400,000", values=passed["values"])
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -20,8 +20,10 @@ from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.parquet import ingest
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.sketch import Sketch, Sketcher, check, estimate, family_of, united
+from lamella.snapshot.sketch import Sketch, check, estimate, family_of, united
+from lamella.snapshot.sketch.hll import LG_K, compact
 from lamella.snapshot.sketch.layers import encode, read_blocks, read_union
+from lamella.snapshot.sketch.sketcher import Sketcher
 from lamella.snapshot.storage import FsspecStore, TableLayout
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
@@ -74,6 +76,47 @@ def test_many_values_are_counted_closely_and_unions_are_those_of_all_values(coun
     assert len(whole.data) <= 1_024
     texts = sketch_of("string", pa.array([f"user-{value}" for value in values.tolist()]))
     assert abs(estimate(texts) / count - 1) < TOLERANCE
+
+
+def by_the_library(family: str, items: list[Any]) -> Sketch:
+    """The sketch of a library that was given every value, one after another."""
+    sketch = datasketches.hll_sketch(LG_K, datasketches.tgt_hll_type.HLL_8)
+    for item in items:
+        sketch.update(item)
+    return Sketch(family, compact(sketch))
+
+
+@pytest.mark.parametrize("count", [90, 700, 20_000, 200_000])
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_sketch_is_the_one_of_the_library_bit_for_bit(count: int, repeats: int) -> None:
+    """Values that change nothing are left out by their hashes, in batches; that must not show, not even in the estimate
+    that depends on their order."""
+    rng = np.random.default_rng(count + repeats)
+    numbers = rng.permutation(np.repeat(rng.integers(-(2**63), 2**63 - 1, count // repeats), repeats))
+    integers = pa.array(numbers)
+    batches = [integers[start : start + 30_000] for start in range(0, len(integers), 30_000)]
+    assert sketch_of("int64", *batches) == by_the_library("integer", numbers.tolist())
+    assert sketch_of("int32", pa.array(numbers >> 32, pa.int32())) == by_the_library(
+        "integer", (numbers >> 32).tolist()
+    )
+    doubles = numbers.view(np.float64)
+    doubles[:3] = [0.0, -0.0, np.nan]
+    assert sketch_of("double", pa.array(doubles)) == by_the_library("float", doubles.tolist())
+    letters = "aé日😀\0 z"
+    texts = ["".join(letters[ord(digit) % 7] for digit in str(number)[: number % 21]) for number in numbers.tolist()]
+    texts = [text + str(number) for text, number in zip(texts, numbers.tolist(), strict=True)]
+    chunks = pa.chunked_array([texts[: count // 3], texts[count // 3 :]])
+    assert sketch_of("string", chunks) == by_the_library("text", texts)
+    assert sketch_of("string", chunks.slice(5)) == by_the_library("text", texts[5:])
+
+
+def test_the_empty_text_is_a_value() -> None:
+    """The library does not count it, so another text stands for it, in every batch."""
+    texts = [f"text {number}" for number in range(3_000)]
+    with_empty = sketch_of("string", pa.array([*texts, "", None]), pa.array(["", *texts]))
+    counted = estimate(with_empty)
+    assert abs(counted / 3_001 - 1) < TOLERANCE
+    assert estimate(sketch_of("string", pa.array(["", "a", None, ""]))) == 2
 
 
 def test_widened_types_count_on_and_others_do_not_mix() -> None:

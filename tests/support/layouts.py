@@ -16,7 +16,8 @@ from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index import Part, kinds
 from lamella.snapshot.prune.evaluate import evaluate
 from lamella.snapshot.schema import DataType, parse_type
-from lamella.snapshot.sketch import Sketcher, estimate, united
+from lamella.snapshot.sketch import estimate, united
+from lamella.snapshot.sketch.sketcher import Sketcher
 from lamella.snapshot.stats import ColumnStats, to_bound
 from lamella.snapshot.workload.distribution import ValueDistribution, value_distribution_of
 from support import index_cases

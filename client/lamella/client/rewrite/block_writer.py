@@ -29,9 +29,10 @@ from lamella.snapshot.row_checks import RowChecks
 from lamella.snapshot.row_filter import RowTerms
 from lamella.snapshot.schema import Leaf, Schema
 from lamella.snapshot.schema.arrow import conform_leaf, without_hidden_nulls
-from lamella.snapshot.sketch import Sketch, Sketcher, estimate, family_of
+from lamella.snapshot.sketch import Sketch, estimate, family_of
+from lamella.snapshot.sketch.sketcher import Sketcher
 from lamella.snapshot.stats import ColumnStats
-from lamella.snapshot.stats.measure import leaf_values, measure
+from lamella.snapshot.stats.measure import find_distinct, leaf_values, measure
 from lamella.snapshot.storage import Store, TableLayout
 from lamella.snapshot.wire import PartSent
 
@@ -40,6 +41,7 @@ MAX_GROUP_ROWS: Final = 1 << 20
 #: Rows per page, as Spark writes them: the granularity of page skipping.
 MAX_PAGE_ROWS: Final = 20_000
 _DICTIONARY_BYTES: Final = 1 << 20
+_NONE: Final[Mapping[Any, Any]] = {}
 _DELTA: Final = frozenset({"int8", "int16", "int32", "int64", "date", "timestamp", "timestamp_ntz"})
 #: Options that this release of pyarrow supports.
 _SUPPORTED: Final = frozenset(inspect.signature(pq.ParquetWriter.__init__).parameters)
@@ -66,14 +68,15 @@ def write_block(
         SchemaMismatch: nulls in a required column or field.
     """
     RowChecks(schema).check(rows)
-    sketches = sketches_of(rows, schema)
+    distinct_values, encoded = _repeated_values(rows, schema)
+    sketches = sketches_of(rows, schema, distinct_values)
     measured = {
         column_id: msgspec.structs.replace(
             stats, distinct_of_values=estimate(sketches[column_id]) if column_id in sketches else None
         )
-        for column_id, stats in measure(rows, schema, distinct=False).items()
+        for column_id, stats in measure(rows, schema, distinct=False, distinct_values=distinct_values).items()
     }
-    data = encode(rows, schema, measured, compression=compression, bloom_filters=bloom_filters)
+    data = encode(rows, schema, measured, encoded, compression=compression, bloom_filters=bloom_filters)
     stat = store.put(layout.block(ids.new()), data)
     block = block_of(read_footer(store, stat.location, stat), schema)
     stats = {
@@ -83,13 +86,30 @@ def write_block(
     return msgspec.structs.replace(block, col_stats=stats, sketches=sketches, create_on=iso(unix_ms()))
 
 
-def sketches_of(rows: pa.Table, schema: Schema) -> dict[int, Sketch]:
-    """Return sketches of the ordered columns, by column id."""
+def _repeated_values(rows: pa.Table, schema: Schema) -> tuple[dict[int, pa.Array], dict[str, pa.ChunkedArray]]:
+    """Return the distinct values of leaves whose values repeat, by column id; and columns of repeated text or bytes as
+    dictionary arrays, by name.
+    """
+    distinct_values: dict[int, pa.Array] = {}
+    encoded: dict[str, pa.ChunkedArray] = {}
+    for leaf in schema.leaves():
+        if leaf.repeated:
+            continue
+        found, dictionaries = find_distinct(leaf, leaf_values(rows, leaf))
+        if found is not None:
+            distinct_values[leaf.id] = found
+        if dictionaries is not None and len(leaf.path) == 1:
+            encoded[leaf.path[0]] = dictionaries
+    return distinct_values, encoded
+
+
+def sketches_of(rows: pa.Table, schema: Schema, distinct_values: Mapping[int, pa.Array] = _NONE) -> dict[int, Sketch]:
+    """Return sketches of the ordered columns, by column id; ``distinct_values``: those of some columns, if known."""
     found = {}
     for leaf in schema.leaves():
         if not leaf.repeated and family_of(leaf.dtype) is not None:
             sketcher = Sketcher(leaf.dtype)
-            sketcher.add(leaf_values(rows, leaf))
+            sketcher.add(distinct_values[leaf.id] if leaf.id in distinct_values else leaf_values(rows, leaf))
             sketch = sketcher.sketch()
             if sketch is not None:
                 found[leaf.id] = sketch
@@ -100,11 +120,12 @@ def encode(
     rows: pa.Table,
     schema: Schema,
     measured: dict[int, ColumnStats],
+    encoded: Mapping[str, pa.ChunkedArray] = _NONE,
     *,
     compression: str = "zstd",
     bloom_filters: Mapping[str, float] | None = None,
 ) -> bytes:
-    """Return ``rows`` as a Parquet file.
+    """Return ``rows`` as a Parquet file. ``encoded``: some columns as dictionary arrays, too.
 
     Uses dictionaries only where values repeat: pyarrow also keeps them for near-unique columns, which makes files up to
     twice as large. Integers and times without a dictionary are delta-encoded, which Spark's vectorised reader supports.
@@ -124,6 +145,9 @@ def encode(
         field = rows.schema.field(at)
         chunks = [without_hidden_nulls(values) for values in rows.column(at).chunks]
         rows = rows.set_column(at, field, pa.chunked_array(chunks, field.type))
+    for name in encoded.keys() & set(dictionary):  # their values need not be looked up again
+        at, field = rows.schema.get_field_index(name), rows.schema.field(name)
+        rows = rows.set_column(at, field.with_type(encoded[name].type), encoded[name])
     sink = pa.BufferOutputStream()
     pq.write_table(
         rows,
@@ -350,8 +374,8 @@ class BlockWriter:
         whole = rows.num_rows // size * size
         for start in range(0, whole, size):
             self.write_one(rows.slice(start, size), self._target.written_for)
-        # A copy, so that the memory of the written rows can be freed.
-        return rows.slice(whole).take(pa.array(range(rows.num_rows - whole), pa.int64()))
+        # Batches before the one in which the rest begins can be freed.
+        return rows.slice(whole)
 
     def finish(self) -> WrittenBlocks:
         """Return what was written; index entries are put into scratch space."""

@@ -14,7 +14,7 @@ from lamella.snapshot.errors import InvalidRequest, InvalidSchema, SchemaMismatc
 from lamella.snapshot.manifest import ClusterStats, TableIndex
 from lamella.snapshot.schema import Column, DataType, Schema
 from lamella.snapshot.schema.arrow import cast_values, leaf_type
-from lamella.snapshot.schema.text_lengths import fitted_text
+from lamella.snapshot.schema.text_lengths import fitted_text, has_text_length
 from lamella.snapshot.storage import FsspecStore, TableLayout
 
 #: Types that a written file describes in the same way as the file it was read from.
@@ -132,13 +132,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         rows = pa.Table.from_batches(batches)
         try:
             arrays = [
-                pa.chunked_array(
-                    [
-                        fitted_text(cast_values(part, field.type), column, column.name)
-                        for part in rows.column(at).chunks
-                    ],
-                    field.type,
-                )
+                _fitted(rows.column(at), column, field)
                 for at, (column, field) in enumerate(zip(self.schema.columns, wanted, strict=True))
             ]
         except pa.ArrowInvalid as error:
@@ -147,6 +141,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             if not field.nullable and values.null_count:
                 raise SchemaMismatch(f"column {field.name!r} is required and has nulls", column=field.name)
         return pa.table(arrays, schema=wanted)
+
+
+def _fitted(values: pa.ChunkedArray, column: Column, field: pa.Field) -> pa.ChunkedArray:
+    if values.type.equals(field.type, check_metadata=True) and not has_text_length(column):
+        return values
+    parts = [fitted_text(cast_values(part, field.type), column, column.name) for part in values.chunks]
+    return pa.chunked_array(parts, field.type)
 
 
 def bloom_filters_of(properties: Mapping[str, str]) -> dict[str, float]:

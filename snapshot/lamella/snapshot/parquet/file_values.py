@@ -20,7 +20,8 @@ from lamella.snapshot.parquet.statistics_rules import lower_bound, upper_bound
 from lamella.snapshot.parquet.writer import legacy_calendar
 from lamella.snapshot.schema import DataType, Schema
 from lamella.snapshot.schema.types import factor, widens
-from lamella.snapshot.sketch import Sketch, Sketcher, estimate, family_of
+from lamella.snapshot.sketch import Sketch, estimate, family_of
+from lamella.snapshot.sketch.sketcher import Sketcher
 from lamella.snapshot.stats import ColumnStats, to_bound, unknown
 from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.stats.column import has_sum, sum_text

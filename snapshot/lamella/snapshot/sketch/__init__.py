@@ -3,6 +3,6 @@
 They are estimates. Code that decides which rows are read must not use them.
 """
 
-from lamella.snapshot.sketch.hll import Sketch, Sketcher, check, estimate, family_of, united
+from lamella.snapshot.sketch.hll import Sketch, check, estimate, family_of, united
 
-__all__ = ["Sketch", "Sketcher", "check", "estimate", "family_of", "united"]
+__all__ = ["Sketch", "check", "estimate", "family_of", "united"]

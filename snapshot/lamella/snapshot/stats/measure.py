@@ -5,7 +5,7 @@ A footer does not contain all of this: how many values are NaN, how many are dis
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -19,6 +19,9 @@ from lamella.snapshot.stats.bound import Value, high_bound, low_bound
 from lamella.snapshot.stats.column import MAX_INT64, ColumnStats, Nan, has_sum, sum_text
 from lamella.snapshot.stats.ranges import RangeFinder, has_ranges
 
+#: Number of values that decide whether those of a column repeat.
+_LOOK: Final = 4096
+_NONE: Final[Mapping[int, pa.Array]] = {}
 _DIGITS_OF_INT64: Final = 18
 _DIGITS_OF_DECIMAL128: Final = 38
 _HALF_BITS: Final = 32
@@ -65,14 +68,39 @@ class Extent(msgspec.Struct, frozen=True):
         )
 
 
-def measure(table: pa.Table, schema: Schema, *, distinct: bool = True) -> dict[int, ColumnStats]:
+def measure(
+    table: pa.Table, schema: Schema, *, distinct: bool = True, distinct_values: Mapping[int, pa.Array] = _NONE
+) -> dict[int, ColumnStats]:
     """Returns the statistics of every leaf that is not below a list or map, by column id; ``distinct``: count distinct
     values exactly.
 
-    ``table`` has the schema's columns in its order, in the corresponding Arrow types.
+    ``table`` has the schema's columns in its order, in the corresponding Arrow types. ``distinct_values``: those of
+    some leaves, as :func:`find_distinct` returns them, so that they need not be found again.
     """
     leaves = [leaf for leaf in schema.leaves() if not leaf.repeated]
-    return {leaf.id: leaf_stats(leaf, leaf_values(table, leaf), distinct=distinct) for leaf in leaves}
+    return {
+        leaf.id: leaf_stats(
+            leaf, leaf_values(table, leaf), distinct=distinct, distinct_values=distinct_values.get(leaf.id)
+        )
+        for leaf in leaves
+    }
+
+
+def find_distinct(leaf: Leaf, values: pa.ChunkedArray) -> tuple[pa.Array | None, pa.ChunkedArray | None]:
+    """Returns the distinct values of a leaf without null, if its values repeat; and text or bytes as dictionary arrays.
+
+    None: a sample does not show that they repeat; or the type has no order, is boolean, or has NaN.
+    """
+    dtype, count = leaf.dtype, len(values)
+    if dtype.order is None or dtype.is_float or dtype.name == "boolean" or not count:
+        return None, None
+    sample = values.take(pa.array(np.arange(0, count, max(1, count // _LOOK))))
+    if len(pc.unique(sample)) * 2 >= len(sample):
+        return None, None
+    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
+        return pc.unique(values).drop_null(), None
+    encoded = values.dictionary_encode()
+    return encoded.chunk(0).dictionary, encoded
 
 
 def leaf_values(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
@@ -83,13 +111,17 @@ def leaf_values(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
     return values
 
 
-def leaf_stats(leaf: Leaf, values: pa.ChunkedArray, *, distinct: bool = True) -> ColumnStats:
-    """Returns the statistics of one leaf's values; ``distinct``: count distinct values exactly."""
+def leaf_stats(
+    leaf: Leaf, values: pa.ChunkedArray, *, distinct: bool = True, distinct_values: pa.Array | None = None
+) -> ColumnStats:
+    """Returns the statistics of one leaf's values; ``distinct``: count distinct values exactly;
+    ``distinct_values``: see :func:`measure`.
+    """
     dtype = leaf.dtype
-    span = extent(dtype, values)
+    span = extent(dtype, values, distinct_values)
     finder = RangeFinder(dtype) if has_ranges(dtype) else None
     if finder is not None:
-        finder.add(values)
+        finder.add(values if distinct_values is None else distinct_values)
     low, low_exact = (None, False) if span.low is None else low_bound(dtype, span.low)
     high, high_exact = (None, False) if span.high is None else high_bound(dtype, span.high)
     return ColumnStats(
@@ -106,14 +138,14 @@ def leaf_stats(leaf: Leaf, values: pa.ChunkedArray, *, distinct: bool = True) ->
     )
 
 
-def extent(dtype: DataType, values: pa.Array | pa.ChunkedArray) -> Extent:
-    """Returns the extent of values of a type, in the type's order."""
+def extent(dtype: DataType, values: pa.Array | pa.ChunkedArray, distinct_values: pa.Array | None = None) -> Extent:
+    """Returns the extent of values of a type, in the type's order. ``distinct_values``: see :func:`measure`."""
     count, nulls = len(values), values.null_count
     if nulls == count or dtype.order is None:
         return Extent(count, nulls, total=0 if nulls == count else None)
     if dtype.is_float:
         return _float_extent(values.cast(pa.float32()) if dtype.bits == 16 else values)
-    bounds = pc.min_max(_plain(dtype, values))
+    bounds = pc.min_max(_plain(dtype, values if distinct_values is None else distinct_values))
     low, high = (_value(dtype, bounds[side].as_py()) for side in ("min", "max"))
     total = _total(dtype, values, low, high) if isinstance(low, int) and isinstance(high, int) else None
     return Extent(count, nulls, 0, low, high, total)
