@@ -114,6 +114,33 @@ def test_values_of_every_type_read_back_equal(spark: SparkSession, lakes: Lakes)
         assert through.where(condition).count() == 1
 
 
+def test_decimals_of_any_number_of_digits_read_back_equal(spark: SparkSession, lakes: Lakes) -> None:
+    """Those of few digits travel as integers: the largest and smallest of each, nulls, and narrower ones of a frame."""
+    types = {"a": (1, 1), "b": (9, 2), "c": (18, 0), "d": (18, 18), "e": (19, 2), "f": (38, 10)}
+    schema = ", ".join(f"{name} decimal({digits},{scale})" for name, (digits, scale) in types.items())
+    rows: list[tuple[Decimal | None, ...]] = [
+        tuple(Decimal((sign, (digit,) * digits, -scale)) for digits, scale in types.values())
+        for sign in (0, 1)
+        for digit in (9, 1, 0)
+    ]
+    rows += [(None,) * len(types), (*rows[0][:3], None, *rows[1][4:])]
+    frame = spark.createDataFrame(rows, schema)
+    narrower = frame.where("b IS NULL OR abs(b) < 2000000").withColumn("b", F.expr("CAST(b / 1000000 AS decimal(3,2))"))
+    name = new_name()
+    write(frame, name, client=lakes.lake)
+    write(narrower, name, client=lakes.lake)
+    through = spark.table(f"{CATALOG}.{name}")
+    assert through.schema.simpleString() == frame.schema.simpleString()
+    expected = frame.union(narrower.withColumn("b", F.col("b").cast("decimal(9,2)")))
+    assert sorted_rows(through) == sorted_rows(expected)
+    assert through.where("d = -0.111111111111111111BD").count() == 2
+    (low,) = {
+        from_bound(Column(name="c", type="decimal(18,0)").dtype, each.col_stats[3].min)  # type: ignore[arg-type]
+        for each in blocks_of(lakes.lake, name)[:1]
+    }
+    assert low == -(10**18 - 1)
+
+
 def test_blocks_are_sorted_even_and_described_exactly(spark: SparkSession, lakes: Lakes) -> None:
     """Ranges of the key do not overlap, no block is small, and each one's statistics are those of its rows."""
     frame = spark.range(0, 10_000, 1, 4).select(

@@ -28,7 +28,9 @@ from lamella.snapshot.errors import (
     SchemaMismatch,
 )
 from lamella.snapshot.schema import Column, Schema, parse_type, quoted, widens
+from lamella.snapshot.schema.arrow import decimals_of
 from lamella.snapshot.schema.spark_types import columns_of, spark_schema
+from lamella.snapshot.stats.ranges import NARROW_DIGITS
 from lamella.snapshot.wire import SchemaUpdate
 
 if TYPE_CHECKING:
@@ -166,6 +168,51 @@ def _align_column(frame: DataFrame, schema: Schema) -> list[Any]:
         values = F.expr(types[column.name].metadata["CURRENT_DEFAULT"]) if given is None else F.col(quoted(given.name))
         selected.append(values.cast(types[column.name].dataType).alias(column.name))
     return selected
+
+
+def decimals_unscaled(frame: DataFrame, schema: Schema) -> tuple[DataFrame, dict[int, pa.DataType]]:
+    """Return an aligned frame with decimals of few digits as integers, in units of their last digit; and the types of
+    these columns, by position.
+
+    On the way to Python, Spark makes two objects and an array of bytes of a decimal, and nothing of an integer. Frames
+    of Spark Connect keep their decimals, since the function exists on classic sessions only.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+
+    decimals = {
+        at: pa.decimal128(column.dtype.precision, column.dtype.scale)
+        for at, column in enumerate(schema.columns)
+        if column.dtype.name == "decimal" and column.dtype.precision <= NARROW_DIGITS
+    }
+    if not decimals or not isinstance(frame, ClassicFrame):
+        return frame, {}
+    from py4j.protocol import Py4JError
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    jvm: Any = frame.sparkSession._jvm
+    try:
+        utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
+        unscaled = jvm.org.apache.spark.sql.catalyst.expressions.UnscaledValue
+        columns = [
+            ClassicColumn(utils.column(unscaled(utils.expression(F.col(name)._jc)))).alias(name)
+            if at in decimals
+            else F.col(name)
+            for at, name in enumerate(frame.columns)
+        ]
+    except (Py4JError, TypeError):  # another version of Spark
+        return frame, {}
+    return frame.select(*columns), decimals
+
+
+def decimals_scaled(batch: pa.RecordBatch, decimals: Mapping[int, pa.DataType]) -> pa.RecordBatch:
+    """Return a batch with the decimals that integers stand for; ``decimals``: see :func:`decimals_unscaled`."""
+    if not decimals:
+        return batch
+    arrays = [
+        decimals_of(values, decimals[at]) if at in decimals else values for at, values in enumerate(batch.columns)
+    ]
+    return pa.record_batch(arrays, names=batch.schema.names)
 
 
 def _fits(given: Column, wanted: Column) -> bool:
@@ -312,12 +359,14 @@ def write_rows(
 ) -> list[WrittenBlocks]:
     """Write a frame's rows as blocks that are in no snapshot yet. ``row_bytes``: bytes per row of the table so far."""
     sink = Sink(target=target, scratch=space.scratch)
+    aligned, unscaled = decimals_unscaled(align_columns(frame, target.schema), target.schema)
 
     def drained(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch([pa.array([msgspec.json.encode(sink.drain(batches))], pa.binary())], names=["sunk"])
+        sunk = sink.drain(decimals_scaled(batch, unscaled) for batch in batches)
+        yield pa.record_batch([pa.array([msgspec.json.encode(sunk)], pa.binary())], names=["sunk"])
 
     with batches_limited_by_rows(frame, row_bytes):
-        rows = align_columns(frame, target.schema).mapInArrow(drained, _SUNK).collect()
+        rows = aligned.mapInArrow(drained, _SUNK).collect()
     sunk = [msgspec.json.decode(bytes(row["sunk"]), type=SinkResult) for row in rows]
     runs = [run for each in sunk for run in each.runs]
     space.used(runs, [each.written for each in sunk])

@@ -11,6 +11,7 @@ from decimal import Context, Decimal
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -136,6 +137,15 @@ def cast_values(values: pa.Array, target: Any) -> pa.Array:
         )
         return pa.MapArray.from_arrays(list_offsets(lengths), keys, items, type=target, mask=values.is_null())
     return values.cast(target, safe=True)
+
+
+def decimals_of(unscaled: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Returns the decimals that integers of 64 bits are in units of the last digit of ``dtype``, a ``decimal128``."""
+    words = np.empty((len(unscaled), 2), dtype=np.int64)
+    words[:, 0] = unscaled.fill_null(0).to_numpy(zero_copy_only=False)
+    words[:, 1] = words[:, 0] >> 63  # the sign
+    valid = unscaled.is_valid().buffers()[1] if unscaled.null_count else None
+    return pa.Array.from_buffers(dtype, len(unscaled), [valid, pa.py_buffer(words)])
 
 
 def without_hidden_nulls(values: pa.Array) -> pa.Array:
