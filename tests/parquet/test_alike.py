@@ -72,6 +72,19 @@ _LEAVES["fixed price"] = (
     element("fixed price", FIXED, length=4, converted=5, scale=2, precision=9),
     st.sampled_from([b"\xff\xff\xff\xff", b"\0\0\0\1", b"\x7f\xff\xff\xff", b"\0\0\1", b"\x80\0\0\0"]),
 )
+for _length, _precision in ((9, 20), (9, 18), (16, 38)):
+    _name = f"wide price {_length} {_precision}"
+    _LEAVES[_name] = (
+        element(_name, FIXED, length=_length, converted=5, scale=2, precision=_precision),
+        st.sampled_from(
+            [
+                number.to_bytes(_length, "big", signed=True)
+                for number in (-(2**70), -(2**63) - 1, -(2**63), -(10**18), -1, 0, 1, 10**18, 2**63 - 1, 2**63, 2**70)
+                if -(2 ** (8 * _length - 1)) <= number < 2 ** (8 * _length - 1)
+            ]
+            + [b"\0\0\1", bytes(_length + 1)]
+        ),
+    )
 _LEAVES["required"] = (element("required", INT64, repetition=REQUIRED), _numbers(INT64, -1, 0, 1))
 _LEAVES["old time"] = (element("old time", 3), st.just(bytes(12)))
 

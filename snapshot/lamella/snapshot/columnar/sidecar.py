@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -453,6 +454,8 @@ def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -
         chunks = [b.col_metas.get(leaf.id, ()) for b in blocks]
         sizes = [each[0].len if len(each) == 1 else sum([chunk.len for chunk in each]) for each in chunks]
         columns.add(f"{leaf.id}.size", pa.array(sizes, pa.int64()))
+        if {"footer"}.issuperset(map(_SOURCE, filter(None, of_leaf))):
+            continue
         elsewhere = [_is_from_elsewhere(each) for each in of_leaf]
         if any(elsewhere):
             columns.add(f"{leaf.id}.elsewhere", pa.array(np.array(elsewhere, dtype=np.uint8)))
@@ -504,6 +507,12 @@ class _Columns:
         return bytes(sink.getvalue())
 
 
+_RANGES: Final = attrgetter("ranges")
+_BUCKET: Final = attrgetter("bucket")
+_SUM: Final = attrgetter("sum")
+_SOURCE: Final = attrgetter("source")
+
+
 def _add_zones(
     columns: _Columns, schema: Schema, rows: Sequence[int], stats: Sequence[Mapping[int, ColumnStats]]
 ) -> list[list[ColumnStats | None]]:
@@ -518,15 +527,16 @@ def _add_zones(
         if leaf.dtype.order is not None:
             _add_keys(columns, f"{leaf.id}.min", leaf.dtype, lows)
             _add_keys(columns, f"{leaf.id}.max", leaf.dtype, highs)
-        if any(each is not None and each.ranges for each in of_leaf):
+        known = [each for each in of_leaf if each is not None]
+        if any(map(_RANGES, known)):
             edges = [[from_bound(leaf.dtype, edge) for edge in each.ranges] if each else [] for each in of_leaf]
             values = pa.from_numpy_dtype(number_dtype(leaf.dtype))
             columns.add(f"{leaf.id}.spans", pa.array(edges, pa.large_list(values)))
-        buckets = [0 if each is None or each.bucket is None else packed_bucket(each.bucket) for each in of_leaf]
-        if any(buckets):
+        if any(map(_BUCKET, known)):
+            buckets = [0 if each is None or each.bucket is None else packed_bucket(each.bucket) for each in of_leaf]
             columns.add(f"{leaf.id}.bucket", pa.array(buckets, pa.int64()))
-        sums = ["" if each is None or each.sum is None else each.sum for each in of_leaf]
-        if any(sums):
+        if any(map(_SUM, known)):
+            sums = ["" if each is None or each.sum is None else each.sum for each in of_leaf]
             columns.add(f"{leaf.id}.sum", pa.array(sums, pa.large_string()))
     return by_leaf
 

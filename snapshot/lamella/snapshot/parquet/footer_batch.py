@@ -27,6 +27,9 @@ from lamella.snapshot.storage.store import ObjectStat
 Flags = npt.NDArray[np.bool_]
 #: Of Statistics: null_count, the bounds, whether they are exact, nan_count.
 _NULLS, _MAX, _MIN, _MAX_EXACT, _MIN_EXACT, _NANS = 3, 5, 6, 7, 8, 9
+_WORD: Final = 8
+#: Bytes of the widest decimals.
+_WIDEST: Final = 16
 _NUMBERS: Final = {INT32: "<i4", INT64: "<i8", FLOAT: "<f4", DOUBLE: "<f8"}
 
 
@@ -126,7 +129,8 @@ class BatchColumn:
                 self.fits &= right_width
                 if leaf.dtype.order != "float":
                     lowest, highest = leaf.dtype.int_range
-                    self.fits &= (values >= lowest) & (values <= highest)
+                    limits = np.iinfo(values.dtype)
+                    self.fits &= (values >= max(lowest, limits.min)) & (values <= min(highest, limits.max))
                 sides.append(values)
             low, high = sides
             self.fits &= low <= high  # not NaN, and in the right order
@@ -252,11 +256,19 @@ class BatchColumn:
 
 
 def _numbers_of(leaf: FileLeaf, text: Texts, reading: Reading) -> tuple[npt.NDArray[Any], Flags] | None:
-    """Returns bounds that are numbers of up to eight bytes, and where their length is right; None for another type."""
+    """Returns bounds that are numbers of 64 bits, and where that is what they are; None for another type."""
     words = reading.words[text.starts]
-    if leaf.dtype.order == "decimal" and leaf.physical == FIXED and leaf.type_length <= 8:
-        shifted = words.byteswap().view(np.int64) >> np.int64(64 - 8 * leaf.type_length)
-        return shifted, text.lengths == leaf.type_length
+    if leaf.dtype.order == "decimal" and leaf.physical == FIXED and leaf.type_length <= _WIDEST:
+        head = min(leaf.type_length, _WORD)
+        shifted = words.byteswap().view(np.int64) >> np.int64(8 * (_WORD - head))
+        right_width = text.lengths == leaf.type_length
+        if leaf.type_length <= _WORD:
+            return shifted, right_width
+        # Of two words, the first must have only the sign. It overlaps the second one, whose bytes are shifted out.
+        first = shifted >> np.int64(8 * (2 * _WORD - leaf.type_length))
+        starts = np.where(right_width, text.starts + (leaf.type_length - _WORD), text.starts)
+        second = reading.words[starts].byteswap().view(np.int64)
+        return second, right_width & (first == second >> np.int64(63))
     kind = _NUMBERS.get(leaf.physical)
     if kind is None or leaf.dtype.order not in ("int", "uint", "decimal", "float"):
         return None

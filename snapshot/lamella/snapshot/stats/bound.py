@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Final
 
@@ -143,6 +144,9 @@ def to_bounds(dtype: DataType, values: Sequence[Value]) -> list[Bound]:
     if member == "decimal":
         precision, scale = dtype.precision, dtype.scale
         return [Bound(decimal=(str(value), precision, scale)) for value in values]
+    if member == "string":
+        with suppress(UnicodeDecodeError):  # one of them is given as bytes
+            return [Bound(string=value.decode("utf-8")) for value in values]  # type: ignore[union-attr]  # bytes
     if member == "float64" and all(map(math.isfinite, values)):  # type: ignore[arg-type]  # floats
         return [Bound(float64=float(value)) for value in values]
     return [to_bound(dtype, value) for value in values]
