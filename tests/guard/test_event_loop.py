@@ -126,7 +126,7 @@ async def of_listing(service: Service, tables: int) -> int:
     return await service.calls("GET", path)
 
 
-@pytest.mark.parametrize("request_of", [of_commit, of_prune, of_wide_prune, of_page, of_history, of_vacuum])
+@pytest.mark.parametrize("request_of", [of_commit, of_prune, of_wide_prune, of_page, of_history, of_vacuum, of_listing])
 def test_ten_times_the_work_is_no_more_on_the_event_loop(tmp_path: Path, request_of: Callable[..., Any]) -> None:
     """A commit, a prune, a page, a listing and a clean-up: threads do what grows."""
     meter = Meter()

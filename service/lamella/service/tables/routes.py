@@ -41,6 +41,7 @@ from lamella.snapshot.wire import (
     TableList,
     UndropRequest,
 )
+from lamella.snapshot.wire.operation import JSON
 from lamella.snapshot.wire.operations import tables as operations
 
 _CREATE_NAMESPACE = msgspec.json.Decoder(CreateNamespace)
@@ -151,8 +152,11 @@ class TableRoutes:
     async def list_tables(self, request: Request) -> Response:
         namespace = request.path_params["namespace"]
         rights = require_sight(request, namespace).rights
-        found = await self._readers.run(lambda: self._catalog.tables(namespace))
-        return json_response(TableList(tables=rights.readable(namespace, found)))
+
+        def listed() -> bytes:
+            return msgspec.json.encode(TableList(tables=rights.readable(namespace, self._catalog.tables(namespace))))
+
+        return Response(await self._readers.run(listed), media_type=JSON)
 
     async def get_table(self, request: Request) -> Response:
         tables = self._tables

@@ -149,7 +149,10 @@ def _words(dtype: DataType, values: Any) -> npt.NDArray[Any]:
 
 
 def _numbers(values: Any) -> npt.NDArray[Any]:
-    return values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
+    found: npt.NDArray[Any] = (
+        values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
+    )
+    return found
 
 
 def _text_bytes(texts: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
