@@ -5,11 +5,12 @@
     make bench ARGS="--sizes 10000 100000 --parts prune http"
     make bench ARGS="--engines lamella 'numpy, two layers' --sizes 1000000 --parts prune"
     make bench ARGS="--beside before=../lamella-as-it-was --parts prune"
-    make bench ARGS="--docs"            # writes the tables and the plot of docs/performance.md as well
+    make bench ARGS="--docs"            # writes the tables of docs/performance-figures.md, and the plot
     make bench ARGS="--merge build/one.json build/other.json --docs"     # measures nothing, shows tables of both
 
 Machines are noisy: trust ratios of one run, and processor time more than the clock's. Tables are kept in
-``build/speed`` for the next run. ``build/bench.json`` has every figure; ``docs/performance.md`` says how to read them.
+``build/speed`` for the next run. ``build/bench.json`` has every figure; ``docs/performance-figures.md`` says how to
+read them.
 """
 
 from __future__ import annotations
@@ -162,7 +163,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peer-appends", type=int, default=200, help="pyiceberg's and delta-rs's; 0: none")
     parser.add_argument("--folder", default="build/speed", help="where tables are kept")
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
-    parser.add_argument("--docs", action="store_true", help="write docs/performance.md's tables and plot")
+    parser.add_argument(
+        "--docs", action="store_true", help="write the tables of docs/performance-figures.md, and the plot"
+    )
     parser.add_argument("--report", action="store_true", help="measure nothing: read --out again")
     parser.add_argument(
         "--merge",

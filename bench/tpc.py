@@ -38,7 +38,7 @@ from loopback import Service
 from onspark.engines import settings
 from onspark.measuring import Clock
 from onspark.tpc_queries import Query, blocks, is_determined, measured
-from onspark.tpc_report import markdown, merged
+from onspark.tpc_report import markdown, merged, picture
 from onspark.tpc_tables import DeltaTables, IcebergTables, LamellaTables, PlainTables, Side, made, sources
 from page_part import replace_part
 from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ from lamella.client.spark import attach
 
 #: Queries of TPC-DS whose answers at scale 1 were found not to depend on the order of the rows.
 DETERMINED: Final = (*range(1, 35), 36, 37, 38, 40, 41, 42)
-_PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+_DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 #: Which peer is measured on a version of Spark; on others Lamella is.
 _PEERS: Final = {"4.2": "delta", "4.1": "iceberg"}
 
@@ -76,7 +76,8 @@ def main() -> None:
     if given.out:
         given.out.write_text(json.dumps(found, indent=1) + "\n")
     if given.docs:
-        replace_part(_PAGE, "python bench/tpc.py --docs", markdown(found))
+        replace_part(_DOCS / "performance-figures.md", "python bench/tpc.py --docs", markdown(found))
+        (_DOCS / "images" / "performance-tpc.svg").write_text(picture(found), "utf-8")
 
 
 def _options() -> argparse.Namespace:
@@ -100,7 +101,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tables", type=Path, default=Path("build/tpc-tables"), help="kept for the next run")
     parser.add_argument("--ivy", type=Path, default=Path("build/ivy"))
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--docs", action="store_true", help="write the table of docs/performance.md")
+    parser.add_argument(
+        "--docs", action="store_true", help="write the table of docs/performance-figures.md, and its picture"
+    )
     return parser.parse_args()
 
 

@@ -29,8 +29,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import strips
 import uvloop
 from loopback import Service, serving
+from page_part import replace_part
 from speed import load, tables
 from speed.over_http import PRUNE, settings
 from speed.questions import question, spark_time, sql, warm_up
@@ -61,6 +63,7 @@ class Options(argparse.Namespace):
     workers: int
     wide: int
     out: Path | None
+    docs: bool
     seconds: float
     warm_s: float
     cache_bytes: int
@@ -217,6 +220,7 @@ def measured(
 ) -> dict[str, Any]:
     """Return the figures of so many clients beside this work."""
     before = pauses(service)
+    load_before = round(os.getloadavg()[0], 1)
     readings: list[tuple[float, float]] = []
     done: dict[str, int] = {}
     with doing(service, kinds, options.seconds + 2 * _BEGIN_S, done):
@@ -224,6 +228,8 @@ def measured(
     readings.append((round(options.seconds), round(rss_mib(service.pid), 1)))
     return {
         "cores": os.cpu_count(),
+        "load": load_before,
+        "seconds": options.seconds,
         "workers": options.workers,
         "blocks": blocks,
         "clients": clients,
@@ -246,6 +252,50 @@ def line(found: dict[str, Any]) -> str:
     )
 
 
+def markdown(found: Sequence[dict[str, Any]]) -> str:
+    """Return all figures as a table."""
+    lines = [
+        f"Load {found[0]['load']:g} when it began, {found[0]['cores']} cores, {found[0]['seconds']:g} seconds each.",
+        "",
+        "| blocks | workers | beside | clients | p50 ms | p99 ms | p99 / p50 | prunes/s | longest pause ms |",
+        "|--:|--:|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for each in found:
+        latency_ms = each["narrow"]["latency_ms"]
+        pause_ms = max(generation["longest_ms_below"] for generation in each["pauses"].values())
+        lines.append(
+            f"| {each['blocks']:,} | {each['workers']} | {_beside(each)} | {each['clients']} "
+            f"| {latency_ms['p50']:.2f} | {latency_ms['p99']:.2f} | {latency_ms['p99'] / latency_ms['p50']:.1f} "
+            f"| {each['narrow']['done_per_s']:,.0f} | {pause_ms:g} |"
+        )
+    return "\n".join(lines)
+
+
+def picture(found: Sequence[dict[str, Any]]) -> str:
+    """Return a picture of the smallest table's figures."""
+    rows: dict[str, dict[str, Sequence[float]]] = {}
+    for each in found:
+        if (each["blocks"], each["workers"]) == (found[0]["blocks"], found[0]["workers"]):
+            latency_ms = each["narrow"]["latency_ms"]
+            name = f"{each['clients']} client{'s' * (each['clients'] > 1)}"
+            rows.setdefault(_beside(each), {})[name] = (latency_ms["p50"], latency_ms["p99"])
+    title = f"A narrow range of {found[0]['blocks']:,} blocks over HTTP, beside other work of the same process"
+    axis = "milliseconds: the median (point) and the 99th percentile (line)"
+    return strips.svg(
+        title,
+        [
+            strips.Row(beside, {name: (ms[0],) for name, ms in row.items()}, {name: ms[1] for name, ms in row.items()})
+            for beside, row in rows.items()
+        ],
+        axis,
+    )
+
+
+def _beside(found: dict[str, Any]) -> str:
+    kinds = list(found["beside"])
+    return "all of these" if len(kinds) > 1 else kinds[0] if kinds else "nothing"
+
+
 def parsed(arguments: Sequence[str] | None = None) -> Options:
     """The command line."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -259,6 +309,7 @@ def parsed(arguments: Sequence[str] | None = None) -> Options:
     made.add_argument("--cache-bytes", type=int, default=1 << 30)
     made.add_argument("--folder", type=Path, default=Path("build/speed/tables"))
     made.add_argument("--out", type=Path, default=None, help="all figures as JSON")
+    made.add_argument("--docs", action="store_true", help="write the table of docs/performance-figures.md")
     return made.parse_args(arguments, Options())
 
 
@@ -273,6 +324,10 @@ def main() -> None:
             found.append(each)
     if options.out is not None:
         options.out.write_text(json.dumps(found, indent=2))
+    if options.docs:
+        docs = Path(__file__).resolve().parent.parent / "docs"
+        replace_part(docs / "performance-figures.md", "python bench/under_load.py --docs", markdown(found))
+        (docs / "images" / "performance-tail.svg").write_text(picture(found), "utf-8")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import strips
+
 #: The side that each run has.
 PLAIN: Final = "plain, sorted"
 _LAMELLA: Final = "lamella"
@@ -78,6 +80,28 @@ def _summary(found: Mapping[str, Any]) -> list[str]:
             cells.append(f"{sum(each[_LAMELLA] <= _NEAR for each in totals)}")
             lines.append(f"| {title}, {'can' if skips else 'cannot'} skip | {len(names)} | {' | '.join(cells)} |")
     return lines
+
+
+def picture(found: Mapping[str, Any]) -> str:
+    """Return a picture of the total times of all queries, as multiples of the plain tables'."""
+    sides = [side for side in _sides(found) if side != "plain"]
+    rows = []
+    for benchmark, title in (("tpch", "TPC-H"), ("tpcds", "TPC-DS")):
+        for skips in (True, False):
+            names = [name for name in found["ratios"] if name.split()[0] == benchmark]
+            values: dict[str, Sequence[float]] = {
+                _TITLES[side]: [
+                    found["ratios"][name][side]["total_ms"] for name in names if _can_skip(found, name) == skips
+                ]
+                for side in sides
+            }
+            if all(values.values()):
+                middle = {title: statistics.geometric_mean(each) for title, each in values.items()}
+                rows.append(strips.Row(f"{title}, {'can' if skips else 'cannot'} skip", values, middle))
+    scale = found["runs"][0]["scale"]
+    title = f"Time of each query of TPC-H and TPC-DS at scale {scale:g}, beside plain Parquet on the same Spark"
+    axis = "times as long as on plain Parquet tables; the lines are geometric means"
+    return strips.svg(title, rows, axis, even=1)
 
 
 def _queries(found: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Results of a run, or of several merged, for people: text to print, and what ``docs/performance.md`` shows of them."""
+"""Results of a run, or of several merged: text to print, and what ``docs/performance-figures.md`` shows of them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def text(results: dict[str, Any]) -> str:
 
 
 def write_docs(results: dict[str, Any], docs: Path) -> None:
-    """Replace the measured part of ``performance.md``, and the plot."""
-    replace_part(docs / "performance.md", "make bench ARGS=--docs", markdown(results))
+    """Replace the measured part of ``performance-figures.md``, and the plot."""
+    replace_part(docs / "performance-figures.md", "make bench ARGS=--docs", markdown(results))
     plot.write(results, docs / "images" / "performance.svg")
 
 

@@ -65,7 +65,7 @@ def test_a_service_under_load_fails_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_a_service_under_load_fails_nobody_for_two_minutes(tmp_path: Path) -> None:
-    """The run of docs/performance.md."""
+    """The run of docs/performance-figures.md."""
     results = run(tmp_path)
     check(results)
     assert results["run"]["shed"] == 0

@@ -124,7 +124,7 @@ def test_a_page_of_one_run_numbers_nothing() -> None:
 
 def test_only_what_is_between_the_marks_is_written(tmp_path: Path) -> None:
     """Text around the measured part of the page stays, and a second writing replaces the first."""
-    page = tmp_path / "performance.md"
+    page = tmp_path / "performance-figures.md"
     page.write_text("before\n<!-- written by make bench ARGS=--docs: begin -->\nold\n<!-- end -->\nafter\n")
     write_docs(first(), tmp_path)
     write_docs(merged([first(), second()]), tmp_path)

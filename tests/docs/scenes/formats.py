@@ -11,7 +11,7 @@ def the_format(_stage: Stage) -> None:
     """A drawing of folders."""
 
 
-@scene("docs/performance.md")
+@scene("docs/performance-figures.md")
 def performance(_stage: Stage) -> None:
     """Commands that measure."""
 
