@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -155,13 +156,33 @@ def test_the_second_filter_of_a_shape_is_not_read(first: str, second: str) -> No
     assert filters.bound_text(second, TABLE, refuse) == bind(read_filter(second), TABLE)
 
 
+def test_tables_with_one_shape_do_not_displace_each_other() -> None:
+    """A program that asks a hundred tables the same has each filter read once for each of them."""
+    texts: list[str] = []
+    filters = Filters()
+    tables = [Schema.assign([Column(name="i", type="int64"), Column(name=f"c{n}", type="int32")]) for n in range(100)]
+
+    def reader(text: str) -> Callable[[], Predicate]:
+        def read() -> Predicate:
+            texts.append(text)
+            return read_filter(text)
+
+        return read
+
+    for value in range(3):
+        text = f"i = {value}"
+        for table in tables:
+            assert filters.bound_text(text, table, reader(text)) == bind(read_filter(text), table)
+    assert texts == ["i = 0"] * 100
+
+
 def test_shapes_do_not_pile_up() -> None:
     """A program that writes another text each time, with the columns in another order, costs a bounded memory."""
     filters = Filters()
-    for number in range(1_000):
+    for number in range(2_000):
         text = f"i > 5 {' ' * number} AND a < 3"
         filters.bound_text(text, TABLE, lambda text=text: read_filter(text))  # type: ignore[misc]
-    assert len(filters._shapes) <= 256
+    assert len(filters._shapes) <= 1_024
 
 
 @given(seed=SEEDS)

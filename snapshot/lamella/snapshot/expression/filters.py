@@ -47,8 +47,8 @@ _ENTRY: Final = 256
 _CLOCK: Final = re.compile(r"now|current|curdate|localtimestamp", re.IGNORECASE)
 
 _Key = tuple[str | bytes, str]
-#: Number of shapes that are cached.
-_SHAPES: Final = 256
+#: Number of shapes that are cached: of every table the program asks, its own.
+_SHAPES: Final = 1_024
 
 
 class _Bound(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -88,8 +88,8 @@ class Filters:
         self._lock = threading.Lock()
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._by_predicate: dict[int, _Entry] = {}
-        #: By the shape's text, the time zone, and whether names are case-sensitive.
-        self._shapes: dict[tuple[ShapeKey, str, bool], tuple[_BoundShape, ...]] = {}
+        #: By the shape's text, the time zone, whether names are case-sensitive, and the schema's identity.
+        self._shapes: dict[tuple[ShapeKey, str, bool, int], _BoundShape] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -154,9 +154,9 @@ class Filters:
         split = split_literals(text)
         if split is None:
             return self.bound(read(), schema, time_zone=time_zone, case_sensitive=case_sensitive)
-        name = (split[0], time_zone, case_sensitive)
-        cached = self._shapes.get(name, ())
-        known = next((each for each in cached if each.schema is schema or each.schema == schema), None)
+        # By identity: comparing schemas takes longer. The entry holds the schema, so no other one has its id.
+        name = (split[0], time_zone, case_sensitive, id(schema))
+        known = self._shapes.get(name)
         found = None if known is None or known.shape is None else known.shape.bound(split[1])
         if found is not None:
             return found
@@ -166,7 +166,7 @@ class Filters:
             with self._lock:
                 while len(self._shapes) >= _SHAPES:
                     self._shapes.pop(next(iter(self._shapes)))
-                self._shapes[name] = (_BoundShape(schema, shape), *cached[: _SCHEMAS - 1])
+                self._shapes[name] = _BoundShape(schema, shape)
         return bound
 
     def _key(self, given: Any, time_zone: str) -> _Key | None:

@@ -238,12 +238,12 @@ def shape_of(text: str, bound: BoundPredicate, schema: Schema, *, time_zone: str
     predicate = read_plain(text, time_zone)
     if predicate is None:
         return None
-    makes = _Maker(schema, time_zone, case_sensitive, found[0])
+    maker = _Maker(schema, time_zone, case_sensitive, found[0])
     try:
-        part = makes.part(predicate)
+        part = maker.part(predicate)
     except _Unsure:
         return None
-    if makes.literals != len(found[1]):
+    if maker.literals != len(found[1]):
         return None
     shape = Shape(part, time_zone)
     return shape if shape.bound(found[1]) == bound else None
