@@ -39,7 +39,7 @@ import pyarrow.compute as pc
 from lamella.snapshot.columnar.sidecar import constants_of, deletes_of
 from lamella.snapshot.deletes import with_vectors
 from lamella.snapshot.manifest import CONSTANTS, DELETES, FEATURES, Snapshot
-from lamella.snapshot.prune.result import VERDICTS, Indexes, PruneResult, Runs
+from lamella.snapshot.prune.result import VERDICTS, BlockSelection, Indexes, PruneResult, Runs
 from lamella.snapshot.prune.segment_text import (
     BLOCKS_A_RUN,
     OWN_SCHEMA,
@@ -65,6 +65,8 @@ ARROW_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 #: Answers of more blocks, or of more runs of blocks, take long enough to be written in a thread.
 _FEW_BLOCKS: Final = 1_000
+#: Nor are more sidecars opened for blocks here and there.
+_FEW_SIDECARS: Final = 128
 #: So many names are looked up one by one faster than together.
 _FEW_SEGMENTS: Final = 16
 #: Numbers that are written at once.
@@ -81,7 +83,7 @@ _DECODE: Final[Mapping[str, Callable[[pa.Array], Sequence[object]]]] = {CONSTANT
 def write_now(result: PruneResult, encoding: Encoding, texts: SegmentTexts) -> bytes | None:
     """The whole answer, when writing it takes no longer than handing it to a thread does; else None.
 
-    Of answers of more than 1,000 blocks no sidecar is opened.
+    Of answers of more than 1,000 blocks, or of blocks in more than 128 segments, no sidecar is opened.
     """
     if encoding == "arrow":
         return None
@@ -91,9 +93,16 @@ def write_now(result: PruneResult, encoding: Encoding, texts: SegmentTexts) -> b
             return None
         return _of_values(msgspec.structs.replace(result.answer, block_ranges=_ranges(result, runs)), encoding)
     data = _of_texts(result, encoding, texts, opening=False)
-    if data is None and result.block_count <= _FEW_BLOCKS:
+    if data is None and is_written_now(result.selection):
         data = _of_values(answer_of(result), encoding)
     return data
+
+
+def is_written_now(selection: BlockSelection | None) -> bool:
+    """Whether single blocks are so few, and in so few segments, that writing them takes less than a millisecond."""
+    if selection is None:
+        return True
+    return selection.block_count <= _FEW_BLOCKS and len(selection.segments) <= _FEW_SIDECARS
 
 
 def write(result: PruneResult, encoding: Encoding, texts: SegmentTexts) -> bytes | Iterator[Data]:

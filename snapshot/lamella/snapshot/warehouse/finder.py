@@ -33,6 +33,7 @@ from lamella.snapshot.prune.paging import PageTokens
 from lamella.snapshot.prune.pipeline import Deferred, NotNow, Pruning
 from lamella.snapshot.prune.residual import with_reader_columns, with_residuals
 from lamella.snapshot.prune.result import BlockSelection, OpenSegment, PruneResult
+from lamella.snapshot.prune.writer import is_written_now
 from lamella.snapshot.schema import DataType, Schema, parse_type
 from lamella.snapshot.storage import TableLayout, table_root
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -208,7 +209,6 @@ _RESULT_BYTES: Final = 8_192
 #: Limits of what :meth:`Questions.find_now` looks at: about a millisecond of work.
 _NOW_SEGMENTS: Final = 20_000
 _NOW_BLOCKS: Final = 20_000
-_MAX_BLOCKS_NOW: Final = 1_000
 
 FilterRequest = PruneRequest | DiffRequest | AggregateRequest
 
@@ -348,7 +348,8 @@ class Finder:
         """Like :meth:`find` if that takes about a millisecond and reads nothing, for callers that must not block.
 
         Otherwise returns what is known of its cost: required data is not in memory, or many blocks must be tested. An
-        answer of at most 1,000 blocks can also be encoded without reading. The caller limits the length of the filter.
+        answer for which :func:`~lamella.snapshot.prune.writer.is_written_now` holds can also be encoded without
+        reading. The caller limits the length of the filter.
         """
         layer = self._manifests.cached_layer(pointer)
         if layer is None or len(layer[1]) > _NOW_SEGMENTS:
@@ -378,7 +379,7 @@ class Finder:
             found = self._found(layers, load, None, request, max_blocks=_NOW_BLOCKS)
         except NotNow as error:
             return Deferred() if _ends_early(request) else error.cost
-        if found.selection is not None and found.block_count <= _MAX_BLOCKS_NOW:  # their addresses are in the sidecars
+        if found.selection is not None and is_written_now(found.selection):  # their addresses are in the sidecars
             for row in found.selection.segments.tolist():
                 if self._manifests.cached_blocks(head, layers.sidecar(row)) is None:
                     return Deferred(block_tests=found.block_count)
