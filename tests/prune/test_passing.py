@@ -127,10 +127,10 @@ def test_answers_do_not_depend_on_whether_columns_fit_into_memory(seed: int) -> 
 
 def test_segments_that_are_decided_as_a_whole_are_not_opened_again() -> None:
     """What the blocks of a segment have in common is cached, though the column that it comes from does not fit."""
-    table = Table(5, segment=100, empty_share=0)
-    warehouse = table.opened(280_000)
+    table = Table(5, segment=200, empty_share=0)
+    warehouse = table.opened(500_000)
     found = warehouse.prune(table.pointer, PruneRequest(filter="a = 500", shape="ranges"))
-    assert found.report.stages[-1].kept == 100 * SEGMENTS
+    assert found.report.stages[-1].kept == 200 * SEGMENTS
     first = table.store.reads
     table.store.reset()
     warehouse.prune(table.pointer, PruneRequest(filter="a = 501", shape="ranges"))

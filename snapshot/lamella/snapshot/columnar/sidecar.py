@@ -59,6 +59,8 @@ class SidecarRefs:
     """
 
     _MAX_CACHED: Final = 4_096
+    #: Approximate memory of one.
+    _REF_BYTES: Final = 400
 
     def __init__(self, segments: Sidecar, of: Literal["sidecar", "manifest"] = "sidecar") -> None:
         self._segments = segments
@@ -66,6 +68,11 @@ class SidecarRefs:
         self._sha256 = f"{of}.sha256"
         self._size_bytes = f"{of}.size_bytes"
         self._cached: dict[int, ObjectRef] = {}
+
+    @property
+    def max_bytes(self) -> int:
+        """Returns the memory that cached references may take."""
+        return self._REF_BYTES * min(len(self._segments), self._MAX_CACHED)
 
     def __call__(self, row: int) -> ObjectRef:
         """Returns the reference of one segment."""

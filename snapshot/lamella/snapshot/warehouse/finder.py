@@ -495,7 +495,8 @@ class Finder:
                 is_near=lambda row: self._manifests.is_near(refs(row)),
             )
             found = Layers(head, segments, blocks, self._verdicts, refs, self._indexes_of(head, segments, refs))
-            self._seen.put(head.snapshot_id, found, _LAYERS_BYTES + blocks.BYTES_A_SEGMENT * len(segments))
+            size_bytes = _LAYERS_BYTES + blocks.BYTES_A_SEGMENT * len(segments) + refs.max_bytes
+            self._seen.put(head.snapshot_id, found, size_bytes)
         return found
 
 
