@@ -3,9 +3,9 @@
 Tables of synthetic blocks with five columns, each in one warehouse, are asked for four predicates again and again in
 random order, so that every replica comes to know every table that is sent to it. Each replica has a copy of the
 catalog, since nothing is written. What the replicas hold is what their metrics say of the memory caches, and what the
-system says of their processes (``Pss``: shared pages count in parts).
+system says of their processes, beyond idle ones (``Pss``: shared pages count in parts).
 
-    python bench/replicas.py [--replicas 2 3] [--tables 12] [--blocks 50000] [--rounds 12]
+    python bench/replicas.py [--replicas 2 3] [--tables 12] [--blocks 30000] [--rounds 8]
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ from lamella.snapshot.wire import NamespaceInfo
 _CONFIGURATION: Final = Path(__file__).resolve().parent.parent / "deploy" / "nginx"
 _PREDICATES: Final = ("P1", "P2", "P5", "P7")
 _WAYS: Final = {"in turn": "upstream.conf", "by table": "upstream-by-table.conf"}
-_CACHES: Final = re.compile(r"^lamella_memory_cache_size_bytes\{.*\} (\S+)$", re.MULTILINE)
+_CACHES: Final = re.compile(r'^lamella_memory_cache_size_bytes\{kind="(.*)"\} (\S+)$', re.MULTILINE)
+#: Kinds of what is kept of answers, which no two replicas have of one question in either way.
+_ANSWERS: Final = frozenset({"funnel", "verdicts"})
 
 
 def made_tables(folder: Path, tables: int, blocks: int) -> Path:
@@ -49,11 +51,13 @@ def made_tables(folder: Path, tables: int, blocks: int) -> Path:
     catalog = open_catalog(f"sqlite:///{file}")
     catalog.create_namespace(NamespaceInfo(name="bench"), now_ms=1)
     warehouse = Warehouse(FsspecStore(), f"file://{folder}/warehouse", cache_bytes=0)
-    model, columns = Model(blocks, FILTERED_COLUMNS), schema(FILTERED_COLUMNS)
+    columns = schema(FILTERED_COLUMNS)
     for number in range(tables):
+        count = blocks + number  # caches keep what is equal once
+        model = Model(count, FILTERED_COLUMNS)
         table_id = str(Ids().new())
         pointer = warehouse.create(table_id, columns, now_ms=1)
-        added = warehouse.prepare(table_id, columns, list(blocks_of(model, 0, blocks, columns)))
+        added = warehouse.prepare(table_id, columns, list(blocks_of(model, 0, count, columns)))
         pointer = warehouse.commit(pointer, added=added, now_ms=2).pointer
         record = TableRecord(
             table_id=table_id,
@@ -81,8 +85,8 @@ def nginx(folder: Path, upstream: str, ports: Sequence[int]) -> Iterator[int]:
         port = int(listener.getsockname()[1])
     (conf / "tmp").mkdir()
     for file in conf.glob("*.conf"):
-        text = file.read_text().replace("/etc/lamella/", f"{conf}/")
-        text = text.replace(" /tmp/", f" {conf}/tmp/")  # noqa: S108  # as it stands in the file
+        text = file.read_text().replace(" /tmp/", f" {conf}/tmp/")  # noqa: S108  # as it stands in the file
+        text = text.replace("/etc/lamella/", f"{conf}/")
         file.write_text(text.replace("0.0.0.0:8080", f"127.0.0.1:{port}").replace("/dev/stdout", f"{conf}/access.log"))
     text = (conf / upstream).read_text()
     lines = re.findall(r"(?m)^ +server .*\n", text)
@@ -138,11 +142,14 @@ def measured(way: str, replicas: int, given: argparse.Namespace, catalog: Path) 
             draw.shuffle(requests)
             load.run(port, requests, 1)
         time.sleep(0.5)  # the figures are updated four times a second
-        caches = [sum(map(float, _CACHES.findall(service.text("/metrics")))) / 1e6 for service in services]
+        kinds = [dict(_CACHES.findall(service.text("/metrics"))) for service in services]
+        caches = [sum(float(kind[name]) for name in kind.keys() - _ANSWERS) / 1e6 for kind in kinds]
+        answers = sum(float(kind.get(name, 0)) for kind in kinds for name in _ANSWERS) / 1e6
         grown = [_pss_mb(service.pid) - before for service, before in zip(services, idle, strict=True)]
     return {
         "caches_mb": [round(each, 1) for each in caches],
         "caches_together_mb": round(sum(caches), 1),
+        "answers_mb": round(answers, 1),
         "processes_mb": [round(each, 1) for each in grown],
         "processes_together_mb": round(sum(grown), 1),
     }
@@ -159,20 +166,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--tables", type=int, default=12)
-    parser.add_argument("--blocks", type=int, default=50_000)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--blocks", type=int, default=30_000)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     found: dict[str, Any] = {"tables": given.tables, "blocks": given.blocks, "load": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory(prefix="lamella-bench-") as name:
         catalog = made_tables(Path(name), given.tables, given.blocks)
-        print("| replicas | requests | caches of each, MB | together | processes, MB |\n|--:|---|---|--:|--:|")
+        print(
+            "| replicas | requests | tables in each, MB | together | answers | processes |\n|--:|---|---|--:|--:|--:|"
+        )
         for replicas in given.replicas:
             for way in _WAYS:
                 taken = found[f"{replicas} {way}"] = measured(way, replicas, given, catalog)
                 each = ", ".join(f"{size:,.0f}" for size in taken["caches_mb"])
                 together, processes = taken["caches_together_mb"], taken["processes_together_mb"]
-                print(f"| {replicas} | {way} | {each} | {together:,.0f} | {processes:,.0f} |", flush=True)
+                answers = taken["answers_mb"]
+                print(
+                    f"| {replicas} | {way} | {each} | {together:,.0f} | {answers:,.0f} | {processes:,.0f} |", flush=True
+                )
     print(json.dumps(found, indent=1))
     if given.out:
         given.out.write_text(json.dumps(found, indent=1))
