@@ -14,7 +14,9 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 class BenchFinder:
     """Finds these modules and no others: ``bench/`` has scripts that are called as folders of tests are."""
 
-    names = frozenset({"speed", "steady", "load", "synthetic", "loopback", "onspark", "page_part", "tpch_files"})
+    names = frozenset(
+        {"speed", "steady", "load", "synthetic", "loopback", "onspark", "page_part", "strips", "tpch_files"}
+    )
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """As import asks for it; parts of packages are found by themselves."""
