@@ -70,7 +70,7 @@ def test_compose_services_name_only_services_secrets_and_files_that_exist() -> N
 
 def test_https_takes_no_port_from_the_worker_and_the_health_check() -> None:
     """What docs/deploy.md adds to the compose file is valid, names what is there, and publishes HTTPS."""
-    (text,) = re.findall(r"(?s)```yaml\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text("utf-8"))
+    text, _ = re.findall(r"(?s)```yaml\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text("utf-8"))
     added = yaml.safe_load(text)
     schema = json.loads((files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json").read_text())
     jsonschema.validate(added, schema)
@@ -86,6 +86,17 @@ def test_https_takes_no_port_from_the_worker_and_the_health_check() -> None:
     assert "return 308 https://" in servers["8081"]
     assert servers.keys() - published == {"8080"}
     assert "include /etc/lamella/locations.conf;" in servers["8080"]
+
+
+def test_the_file_for_one_replica_for_each_table_takes_the_place_of_the_other() -> None:
+    """What docs/deploy.md adds to the compose file is valid, and mounts a file over one that nginx includes."""
+    _, text = re.findall(r"(?s)```yaml\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text("utf-8"))
+    added = yaml.safe_load(text)
+    schema = json.loads((files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json").read_text())
+    jsonschema.validate(added, schema)
+    source, target, _ = added["services"]["proxy"]["volumes"][0].split(":")
+    assert (ROOT / source).is_file()
+    assert f"include {target};" in (ROOT / "deploy" / "nginx" / "nginx.conf").read_text("utf-8")
 
 
 def test_addresses_that_are_fixed_are_given_to_nobody_else() -> None:

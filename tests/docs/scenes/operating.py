@@ -46,7 +46,7 @@ def limits(stage: Stage) -> None:
     stage.table("sales.orders", orders())
 
 
-@scene("docs/deploy.md", data=[reads])
+@scene("docs/deploy.md", data=[reads, reads])
 def deploy(_stage: Stage) -> None:
     """Nothing: what its commands start is tried by tests/deploy, what it adds to the compose file by test_deploy.py."""
 
