@@ -88,7 +88,7 @@ def test_https_takes_no_port_from_the_worker_and_the_health_check() -> None:
     assert "include /etc/lamella/locations.conf;" in servers["8080"]
 
 
-def test_the_file_for_one_replica_for_each_table_takes_the_place_of_the_other() -> None:
+def test_the_file_for_one_replica_for_each_table_is_mounted_over_one_that_is_included() -> None:
     """What docs/deploy.md adds to the compose file is valid, and mounts a file over one that nginx includes."""
     _, text = re.findall(r"(?s)```yaml\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text("utf-8"))
     added = yaml.safe_load(text)
