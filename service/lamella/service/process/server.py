@@ -13,6 +13,7 @@ from lamella.service.app import catalog_of, served
 from lamella.service.config.check import refuse_certificate, refuse_unsafe
 from lamella.service.config.settings import Settings
 from lamella.service.http.connections import ClientConnection
+from lamella.service.process.arenas import limit_arenas
 from lamella.service.process.supervisor import listening, run_alone, run_workers
 from lamella.service.process.worker_app import WorkerApp
 from lamella.service.telemetry.logs import library_logging
@@ -30,6 +31,7 @@ def serve(settings: Settings) -> None:
     """
     refuse_unsafe(settings)
     refuse_certificate(settings)
+    limit_arenas()
     options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
