@@ -7,6 +7,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -79,6 +80,27 @@ def process_cpu_s() -> float:
     """Processor time of this process and of its children that have ended, in seconds."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
+
+
+def family_cpu_s() -> dict[int, float]:
+    """Return the processor time of this process and of all below it, by process id, in seconds (Linux)."""
+    parents: dict[int, int] = {}
+    taken: dict[int, float] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):  # it has ended meanwhile
+                fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+                parents[int(folder.name)] = int(fields[1])
+                taken[int(folder.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return {pid: taken.get(pid, 0.0) for pid in family}
+
+
+def taken_since(before: dict[int, float]) -> float:
+    """Return the processor time that :func:`family_cpu_s` has grown by; that of processes which ended is lost."""
+    return sum(max(0.0, seconds - before.get(pid, 0.0)) for pid, seconds in family_cpu_s().items())
 
 
 def forget(folder: Path) -> None:
