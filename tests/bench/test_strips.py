@@ -9,7 +9,7 @@ from strips import Row, svg
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_each_value_is_a_point_in_its_row_and_place() -> None:
+def test_each_value_is_a_point_where_its_size_says() -> None:
     """A row for each group, a strip for each series, twice as much as far to the right everywhere."""
     rows = [
         Row("one & more", {"ours": [1.0, 2.0, 4.0], "theirs": [8.0]}, {"ours": 2.0}),
