@@ -20,11 +20,16 @@ FILES, WORKERS = 5_000, 4
 
 
 class Unreachable:
-    """A store of which each call fails, and is counted."""
+    """A store of which each call fails, and is counted. ``reads_ends`` asks nothing of the storage, so it answers."""
 
-    def __init__(self, error: type[Exception] = StoreError) -> None:
+    def __init__(self, error: type[Exception] = StoreError, *, reads_ends: bool = True) -> None:
         self.calls = 0
         self._error = error
+        self._reads_ends = reads_ends
+
+    def reads_ends(self, _: str) -> bool:
+        """Whether files are read by one request."""
+        return self._reads_ends
 
     def __getattr__(self, name: str) -> Any:
         def call(location: str, *_: Any, **__: Any) -> ObjectStat:
@@ -34,10 +39,11 @@ class Unreachable:
         return call
 
 
+@pytest.mark.parametrize("reads_ends", [False, True])
 @pytest.mark.parametrize("by_number", [False, True])
-def test_a_store_that_fails_is_not_tried_for_every_file(by_number: bool) -> None:
-    """Each file is refused all the same, with the reason of those that were tried."""
-    store: Any = Unreachable()
+def test_a_store_that_fails_is_not_tried_for_every_file(by_number: bool, reads_ends: bool) -> None:
+    """Each file is refused all the same, with the reason of those that were tried, however files are read."""
+    store: Any = Unreachable(reads_ends=reads_ends)
     files = tuple(SourceFile(location=f"s3://bucket/{number}.parquet", size_bytes=1) for number in range(FILES))
     state = SourceState(files=files)
     evolution = Evolution(
