@@ -203,7 +203,7 @@ def measure(options: Options, blocks: int) -> Iterator[dict[str, Any]]:
             opening = [*warm_up(made.count), wide(0)]
             bodies = [json.dumps({"filter": text, "shape": "ranges"}).encode() for text in opening]
             for _ in range(_OPENINGS if options.workers > 1 else 1):  # by new connections, so that each worker has some
-                load.run(service.port, [load.request(PRUNE, body) for body in bodies], 4 * options.workers)
+                load.run(service.port, [load.request(PRUNE, body) for body in bodies], options.workers)
             uvloop.run(run_clients(service.port, max(options.clients), options.warm_s, numbers, 0))
             for kinds in beside_of(options.beside):
                 for clients in options.clients:
