@@ -3,7 +3,7 @@
 64 clients append small Parquet files that are there already, each its next one when the one before was answered:
 ``register`` names the file, ``commits`` sends the block with its statistics. Meanwhile another process compacts the
 table, again and again. The server is versitygw (Go, over a folder; ``go install``) or moto (Python, in memory). The
-processor's time is told for each process apart, and the requests to the server for each append.
+processor time is printed for each process, and so are the server's requests for each append.
 
     python bench/appends_s3.py [--server versitygw] [--appends 2000]
     python bench/appends_s3.py --server moto --appends 1000

@@ -254,8 +254,9 @@ def line(found: dict[str, Any]) -> str:
 
 def markdown(found: Sequence[dict[str, Any]]) -> str:
     """Return all figures as a table."""
+    seconds = sorted({f"{each['seconds']:g}" for each in found})
     lines = [
-        f"Load {found[0]['load']:g} when it began, {found[0]['cores']} cores, {found[0]['seconds']:g} seconds each.",
+        f"Load {found[0]['load']:g} when it began, {found[0]['cores']} cores, {' or '.join(seconds)} seconds each.",
         "",
         "| blocks | workers | beside | clients | p50 ms | p99 ms | p99 / p50 | prunes/s | longest pause ms |",
         "|--:|--:|---|--:|--:|--:|--:|--:|--:|",

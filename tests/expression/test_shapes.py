@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -72,10 +73,10 @@ SHAPES = (
 )
 
 
-def outcome(make: object) -> str:
+def outcome(make: Callable[[], object]) -> str:
     """What a call returns, or the error that it raises."""
     try:
-        return repr(make())  # type: ignore[operator]
+        return repr(make())
     except LamellaError as error:
         return f"{type(error).__name__} {error.message} {error.details}"
 
@@ -181,7 +182,7 @@ def test_shapes_do_not_pile_up() -> None:
     filters = Filters()
     for number in range(2_000):
         text = f"i > 5 {' ' * number} AND a < 3"
-        filters.bound_text(text, TABLE, lambda text=text: read_filter(text))  # type: ignore[misc]
+        filters.bound_text(text, TABLE, partial(read_filter, text))
     assert len(filters._shapes) <= 1_024
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 #: Eight threads hold memory at the same time; then the process writes what glibc says of its arenas.
 PROGRAM = """
 import ctypes, sys, threading
-from lamella.service.process.arenas import limit_arenas
+from lamella.service.process.threads import limit_arenas
 
 limit_arenas()
 barrier = threading.Barrier(8)

@@ -10,6 +10,13 @@ def main() -> int:
     """Run the service. Exit status 2: invalid settings; 1: the service could not start."""
     # Loading makes no garbage, and the collector would take a quarter of the time; the app enables it (``served``).
     gc.disable()
+    try:
+        return _run()
+    finally:
+        gc.enable()
+
+
+def _run() -> int:
     # Not imported above: each worker process loads this module first, and must soon answer pings.
     from lamella.service.config.sources import load_settings
     from lamella.service.process.server import serve

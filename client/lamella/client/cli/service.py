@@ -96,11 +96,14 @@ def serve(settings: ServiceSettings, as_json: bool) -> None:
     see docs/settings.md. An option overrides both. Needs lamella[service].
     """
     gc.disable()  # loading makes no garbage; the service enables the collector when it has started
-    loaded = settings.load(log_format="json" if as_json else None)
-    if loaded.origins["log_format"].kind == "default" and sys.stderr.isatty():
-        loaded = settings.load(log_format="text")
-    with needs_extra("service"):
-        import_module("lamella.service.process.server").serve(loaded.settings)
+    try:
+        loaded = settings.load(log_format="json" if as_json else None)
+        if loaded.origins["log_format"].kind == "default" and sys.stderr.isatty():
+            loaded = settings.load(log_format="text")
+        with needs_extra("service"):
+            import_module("lamella.service.process.server").serve(loaded.settings)
+    finally:
+        gc.enable()
 
 
 @click.group()

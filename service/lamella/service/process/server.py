@@ -13,8 +13,8 @@ from lamella.service.app import catalog_of, served
 from lamella.service.config.check import refuse_certificate, refuse_unsafe
 from lamella.service.config.settings import Settings
 from lamella.service.http.connections import ClientConnection
-from lamella.service.process.arenas import limit_arenas
 from lamella.service.process.supervisor import listening, run_alone, run_workers
+from lamella.service.process.threads import limit_arenas
 from lamella.service.process.worker_app import WorkerApp
 from lamella.service.telemetry.logs import library_logging
 from lamella.service.telemetry.metrics import share_numbers

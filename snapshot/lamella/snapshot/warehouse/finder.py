@@ -357,10 +357,9 @@ class Finder:
         head, segments = layer
         layers = self._layers(head, segments)
         if not _is_simple(request):
-            bound = self._bound(request, head.schema)
             if _ends_early(request):
                 return Deferred()
-            return Pruning(layers, _unopened, self._timer).cost(Evaluator(bound))
+            return Pruning(layers, _unopened, self._timer).cost(Evaluator(self._bound(request, head.schema)))
         left, is_finding = _NOW_BLOCKS, True
 
         def load(row: int) -> Sidecar:
