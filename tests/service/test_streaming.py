@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import anyio
 import pytest
-import uvicorn
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -25,7 +23,7 @@ from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.concurrency import wait_until
 from lamella.snapshot.errors import Overloaded, StoreError, Unavailable
 from lamella.snapshot.wire.operation import BY_REQUEST, PUBLIC, Nothing, Operation
-from support.ports import free_port
+from support.loopback import on_loopback
 
 
 class Chunks:
@@ -152,16 +150,8 @@ def breaking_off() -> Iterator[str]:
         response = StreamedResponse(chunks, limits, await limits.turn("a"), {}, "application/json")
         await response(scope, receive, send)
 
-    port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app, port=port, lifespan="off", log_level="critical"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        time.sleep(0.005)
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join()
+    with on_loopback(app, lifespan="off") as url:
+        yield url
 
 
 def test_no_client_takes_an_answer_that_broke_off_for_whole(breaking_off: str) -> None:

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lamella.service.config.settings import Settings
 from lamella.service.http.connections import STATE, ClientConnection, Connections
 from lamella.service.telemetry.metrics import Metrics
+from support.loopback import LoopbackServer
 from support.ports import free_port
 
 WAIT_S = 60
@@ -48,7 +49,7 @@ class RawServer:
             timeout_keep_alive=chosen.keep_alive_s,  # type: ignore[arg-type]  # it takes any number
             timeout_graceful_shutdown=1,
         )
-        self._server = uvicorn.Server(config)
+        self._server = LoopbackServer(config)
         self._thread = threading.Thread(target=self._server.run)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
