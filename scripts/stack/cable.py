@@ -26,7 +26,8 @@ class FaultProxy:
         self._way: Way = "pass"
         self._changed = asyncio.Event()
         self._open: set[asyncio.StreamWriter] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # the event loop holds them weakly
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"cable {outside}", daemon=True)
         self._thread.start()
@@ -55,11 +56,17 @@ class FaultProxy:
         asyncio.set_event_loop(self._loop)
         self._loop.create_task(self._watch())
         self._loop.run_forever()
-        tasks = asyncio.all_tasks(self._loop)
+        self._refuse()
+        self._loop.run_until_complete(self._end())
+        self._loop.close()
+
+    async def _end(self) -> None:
+        """Cancel all that runs, and return once its connections are closed."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # asyncio closes a socket one step after it was told to
 
     async def _watch(self) -> None:
         """Listen while the service does, which an idle connection to it shows."""
@@ -73,23 +80,37 @@ class FaultProxy:
             try:
                 while self._way == "cut":
                     await self._changed.wait()
-                await self._listen()
+                self._listen()
                 with suppress(OSError, TimeoutError):
                     # it ends when the service stops, or closes the idle connection
                     await asyncio.wait_for(reader.read(1), 1.0)
             finally:
                 writer.close()
 
-    async def _listen(self) -> None:
-        if self._server is None:
-            self._server = await asyncio.start_server(self._connected, *self._outside)
+    def _listen(self) -> None:
+        if self._listener is None:
+            self._listener = socket.create_server(self._outside)
+            self._listener.setblocking(False)
+            self._loop.add_reader(self._listener, self._accept, self._listener)
 
     def _refuse(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        """Take one connection. Not by ``asyncio.start_server``: Python 3.11 forgets, and leaves open, a connection that
+        it accepts in the moment in which the server is closed."""
+        with suppress(OSError):  # it is gone again
+            accepted, _ = listener.accept()
+            task = self._loop.create_task(self._connected(accepted))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda done: accepted.close() if done.cancelled() else None)
+
+    async def _connected(self, accepted: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=accepted)
         self._open.add(writer)
         other: asyncio.StreamWriter | None = None
         try:
