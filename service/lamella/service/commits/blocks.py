@@ -65,6 +65,7 @@ from lamella.snapshot.schema.evolution import AddCheck, schema_at
 from lamella.snapshot.sketch import check as check_sketch
 from lamella.snapshot.source import refuse_properties
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
+from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.stats.bucket import bucket_problem
 from lamella.snapshot.stats.column import MAX_INT64, sum_problem
 from lamella.snapshot.stats.ranges import problem as range_problem
@@ -86,6 +87,8 @@ from lamella.snapshot.workload.recorded_filters import check_recording
 
 _NAMED_BLOCKS: Final = 100
 _LOCAL_RUN: Final = 64
+_LOCAL_THREADS: Final = 2
+_MEMBERS: Final = msgspec.structs.fields(Bound)
 
 
 class FileChecker:
@@ -153,10 +156,13 @@ class FileChecker:
         """
         if len(blocks) < 2:
             return self.each_at_once(blocks, check)
-        # Local files answer faster than threads switch, so a thread checks several files of a long list.
-        run = _LOCAL_RUN if len(blocks) > _LOCAL_RUN and all(b.location.startswith("file:") for b in blocks) else 1
+        run, threads = 1, self._threads
+        if len(blocks) > _LOCAL_RUN and all(b.location.startswith("file:") for b in blocks):
+            # Local files answer faster than threads switch, so a thread checks several files of a long list. More
+            # threads would only queue for the interpreter, with the event loop behind them.
+            run, threads = _LOCAL_RUN, min(self._threads, _LOCAL_THREADS)
         parts = [blocks[at : at + run] for at in range(0, len(blocks), run)]
-        with ContextThreadPool(min(self._threads, len(parts))) as pool:
+        with ContextThreadPool(min(threads, len(parts))) as pool:
             done = pool.map(lambda part: [_attempt(check, block) for block in part], parts)
             return _sorted([each for part in done for each in part])
 
@@ -300,8 +306,7 @@ def _contradiction(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None
     wrong = bucket_problem(leaf, stats.bucket)
     if wrong is not None:
         return wrong
-    bounds = {name: bound for name, bound in (("min", stats.min), ("max", stats.max)) if bound is not None}
-    if not bounds:
+    if stats.min is None and stats.max is None:
         return "there are ranges but no bounds" if stats.ranges else sum_problem(leaf, stats, row_count)
     if leaf.dtype.order is None:
         return f"values of type {leaf.dtype} have no order, so they cannot have bounds"
@@ -309,27 +314,27 @@ def _contradiction(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None
         return "a list or map has several values in a row, so it cannot have bounds"
     if stats.nan == "all" or nulls == row_count:
         return "there are bounds, but every value is null or NaN"
-    values = {}
-    for name, bound in bounds.items():
-        if _tags(bound) != 1:
-            return f"{name} has {_tags(bound)} values, not one"
+    values: list[Value | None] = []
+    for name, bound in (("min", stats.min), ("max", stats.max)):
+        if bound is None:
+            values.append(None)
+            continue
+        if (tags := len(_MEMBERS) - msgspec.structs.astuple(bound).count(None)) != 1:
+            return f"{name} has {tags} values, not one"
         try:
-            values[name] = from_bound(leaf.dtype, bound)
+            values.append(from_bound(leaf.dtype, bound))
         except (ManifestError, ValueError) as error:
             return f"{name} is not a bound of type {leaf.dtype}: {error}"
+    low, high = values
     try:
-        wrong = range_problem(leaf.dtype, stats.ranges, values.get("min"), values.get("max"))
+        wrong = range_problem(leaf.dtype, stats.ranges, low, high)
     except (ManifestError, ValueError) as error:
         wrong = f"ranges are not of type {leaf.dtype}: {error}"
     if wrong is not None:
         return wrong
-    if len(values) == 2 and values["min"] > values["max"]:  # type: ignore[operator]  # one order per type
+    if low is not None and high is not None and low > high:  # type: ignore[operator]  # one order per type
         return "min is greater than max"
     return sum_problem(leaf, stats, row_count)
-
-
-def _tags(bound: Bound) -> int:
-    return sum(value is not None for value in msgspec.structs.astuple(bound))
 
 
 _OPERATION: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from operator import attrgetter
 from typing import Final
 
@@ -59,6 +60,7 @@ _UNITS: Final = {"ms": "millis", "us": "micros", "ns": "nanos"}
 _SPECIAL: Final = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
+@lru_cache(1_024)
 def _member(dtype: DataType) -> str:
     if dtype.name == "boolean":
         return "boolean"
