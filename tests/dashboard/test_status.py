@@ -20,6 +20,8 @@ def test_the_service_tells_how_it_is(page: Page, axe: Check, screenshot: Take) -
     """Catalog and store answer, both workers are there, and prunes were counted by stage."""
     page.goto("/ui/service")
     expect(page.get_by_role("region", name="Health").get_by_text("answers")).to_have_count(2)
+    expect(page.get_by_role("img", name="Requests over the last 24 hours")).to_be_visible()
+    expect(page.get_by_role("region", name="Prunes, 99th percentile")).to_contain_text("median")
     expect(page.get_by_role("region", name="Processes")).to_contain_text("Workers")
     expect(page.get_by_role("table", name="All prunes together")).to_contain_text("block")
     axe(page)
@@ -59,5 +61,6 @@ def test_the_audit_trail_can_be_read_by_all(page: Page, axe: Check) -> None:
 def test_the_configuration_is_there_without_its_secrets(page: Page) -> None:
     """Each setting has its value and what it is; of a secret it is said whether it is set."""
     page.goto("/ui/service")
+    page.get_by_role("link", name="Settings").click()
     expect(page.get_by_role("row").filter(has_text="Processes that serve requests")).to_contain_text("2")
     expect(page.get_by_role("row").filter(has_text="Signs page tokens")).to_contain_text("not set")

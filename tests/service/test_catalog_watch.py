@@ -136,6 +136,31 @@ def test_a_table_that_is_gone_for_good_loses_its_prune_rates(catalog: SqlCatalog
     assert catalog.prune_rates(ids, since_ms=0) == {other.table_id: rate(1)}
 
 
+def test_service_rates_add_up_by_time_and_name(catalog: SqlCatalog) -> None:
+    """What is added comes on top of what is there; the oldest are deleted first, some at a time."""
+    catalog.add_service_rates(300_000, {})
+    catalog.add_service_rates(300_000, {"requests": 2.0, "store_s": 0.5})
+    catalog.add_service_rates(300_000, {"store_s": 0.25, "commits": 1.0})
+    catalog.add_service_rates(600_000, {"requests": 7.0})
+    first = {"requests": 2.0, "store_s": 0.75, "commits": 1.0}
+    assert catalog.service_rates(since_ms=0) == {300_000: first, 600_000: {"requests": 7.0}}
+    assert catalog.service_rates(since_ms=300_001) == {600_000: {"requests": 7.0}}
+    assert catalog.forget_service_rates(before_ms=600_000, limit=2) == 2
+    assert catalog.forget_service_rates(before_ms=600_000, limit=2) == 1
+    assert catalog.service_rates(since_ms=0) == {600_000: {"requests": 7.0}}
+
+
+def test_processes_add_to_the_same_service_rates(url: str, catalog: SqlCatalog) -> None:
+    """Nothing is lost when several add to the same period at once."""
+    adds = (
+        "import sys; from lamella.service.catalog import open_catalog; catalog = open_catalog(sys.argv[1]); "
+        "[catalog.add_service_rates(300_000, {'requests': 1.0, 'prunes': 2.0}) for _ in range(100)]; catalog.close()"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", adds, url]) for _ in range(3)]
+    assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
+    assert catalog.service_rates(since_ms=0) == {300_000: {"requests": 300.0, "prunes": 600.0}}
+
+
 def test_the_audit_trail_gives_back_what_was_written_newest_first(catalog: SqlCatalog) -> None:
     """Page by page, of everything or of one target; an entry that is written twice is there once."""
     entries = [entry(number, "db.t" if number % 3 else None) for number in range(10)]

@@ -183,6 +183,7 @@ PROBES: Final[Mapping[str, Probe]] = {
     "put_policy": Probe(body=lambda _: {"verify": {"every_s": 3_600}}),
     "drop_policy": Probe(needs=("policy",)),
     "show_prune_rates": Probe(),
+    "show_service_rates": Probe(),
     "list_audit": Probe(query=lambda p: {"table": _table(p)}),
     "whoami": Probe(),
     "list_keys": Probe(needs=("key",)),

@@ -65,6 +65,7 @@ from lamella.service.usage.audit import Audit
 from lamella.service.usage.feedback import Feedback
 from lamella.service.usage.filters import FilterRecorder, PruneNotes, PruneRates
 from lamella.service.usage.routes import FeedbackRoutes, UsageRoutes
+from lamella.service.usage.service_rates import ServiceRates
 from lamella.snapshot.cache import DiskCache
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index import kinds
@@ -201,6 +202,7 @@ class Core:
             catalog.secret("recorded filters", secrets.token_bytes(32)),
         )
         self.prune_rates = PruneRates(catalog, self.metrics, clock)
+        self.service_rates = ServiceRates(catalog, self.metrics, clock, self._cache_counts)
         self.prune_notes = PruneNotes(self.metrics, self.recorder, self.prune_rates)
         self.audit = Audit(
             catalog, ids, self.metrics, clock, settings, make_log(settings.log_level, settings.log_format), tokens
@@ -284,7 +286,11 @@ class Core:
             page_sidecars=settings.page_sidecars,
             workers=settings.ingest_threads,
         )
-        self.loop_monitor = EventLoopMonitor(self.metrics, catalog, self._thread_use)
+        self.loop_monitor = EventLoopMonitor(self.metrics, catalog, self._thread_use, self.service_rates.soon)
+
+    def _cache_counts(self) -> tuple[int, int]:
+        counts = self.warehouse.memory_cache.counts().values()
+        return sum(each.hits for each in counts), sum(each.misses for each in counts)
 
     def _thread_use(self) -> dict[str, ThreadUse]:
         return {
@@ -304,7 +310,8 @@ class Core:
 
         Each part is ended, also after one that fails; the last error is raised.
         """
-        parts = (self.committer, self.healths, self.recorder, self.prune_rates, self.audit, self.catalog, self.traces)
+        notes = (self.recorder, self.prune_rates, self.service_rates, self.audit)
+        parts = (self.committer, self.healths, *notes, self.catalog, self.traces)
         with ExitStack() as ending:  # the last is called first
             for end in reversed([*self._ending, *(part.close for part in parts)]):
                 ending.callback(end)
@@ -435,6 +442,7 @@ def operations(core: Core) -> tuple[ServedOperation, ...]:
             catalog=core.catalog,
             readers=core.readers,
             prune_rates=core.prune_rates,
+            service_rates=core.service_rates,
             audit=core.audit,
             page_size_max=settings.page_size_max,
         ).operations(),

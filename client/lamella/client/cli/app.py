@@ -65,6 +65,7 @@ _HOMES: Final = {
     "verify": "cli.maintenance",
     "feedback": "cli.usage",
     "prune-rates": "cli.usage",
+    "service-rates": "cli.usage",
     "audit": "cli.usage",
     "job": "cli.jobs",
     "schedule": "cli.jobs",

@@ -8,7 +8,7 @@ import click
 
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.output import percent, print_table, size_text, time_text
-from lamella.snapshot.wire import AuditList, FeedbackCleared, PruneRate
+from lamella.snapshot.wire import AuditList, FeedbackCleared, PruneRate, ServiceRate
 
 
 @click.command("audit")
@@ -71,6 +71,49 @@ def _line(begin: str, rate: PruneRate) -> tuple[str, str, str, str, str]:
         percent(int(skipped_bytes), int(rate.bytes_total)),
         size_text(int(skipped_bytes)),
     )
+
+
+@click.command("service-rates")
+@click.option(
+    "--since-s",
+    type=click.IntRange(min=1),
+    default=86_400,
+    show_default=True,
+    help="Look back N seconds.",
+)
+@with_session()
+def service_rates(session: Session, since_s: int) -> None:
+    """Show what the service did over time: requests, quantiles, errors, commits."""
+    answer = session.lake.service_rates(since_s)
+    if session.as_json:
+        session.emit(answer)
+        return
+    columns = ("requests", "errors", "prunes", "prune p50", "prune p99", "commits", "cache hits", "store calls")
+    print_table(
+        ["from", *((column, "right") for column in columns)],
+        [
+            *(_rate_line(time_text(each.bucket_ms or 0), each) for each in answer.series),
+            _rate_line("all", answer.total),
+        ],
+    )
+
+
+def _rate_line(begin: str, rate: ServiceRate) -> tuple[str, ...]:
+    return (
+        begin,
+        f"{rate.requests:,}",
+        f"{rate.errors:,}",
+        f"{rate.prunes:,}",
+        _ms_text(rate.prune_p50_ms),
+        _ms_text(rate.prune_p99_ms),
+        f"{rate.commits:,}",
+        percent(rate.cache_hits, rate.cache_hits + rate.cache_misses),
+        f"{rate.store_calls:,}",
+    )
+
+
+def _ms_text(ms: float | None) -> str:
+    return "" if ms is None else f"{ms:,.3g} ms"
 
 
 @click.group()

@@ -17,6 +17,7 @@ from lamella.snapshot.wire import (
     FeedbackInfo,
     FeedbackRequest,
     PruneRatesAnswer,
+    ServiceRatesAnswer,
     operations,
 )
 
@@ -26,6 +27,11 @@ _DAY_S = 86_400
 def prune_rates_call(name: TableName, since_s: int) -> Call[PruneRatesAnswer]:
     """Prune rates of a table."""
     return make_call(operations.usage.SHOW_PRUNE_RATES, name, query={"since_s": since_s})
+
+
+def service_rates_call(since_s: int) -> Call[ServiceRatesAnswer]:
+    """What the service did over time."""
+    return make_call(operations.usage.SHOW_SERVICE_RATES, query={"since_s": since_s})
 
 
 def audit_call(table: str | None, page_size: int | None, page_token: str | None) -> Call[AuditList]:

@@ -110,6 +110,15 @@ class UsageCatalog(Protocol):
     def forget_prune_rates(self, *, before_ms: int, limit: int) -> int:
         """Delete up to ``limit`` sums that began before ``before_ms``, the oldest first; return how many."""
 
+    def add_service_rates(self, bucket_ms: int, totals: Mapping[str, float]) -> None:
+        """Add to the sums of the period that began at ``bucket_ms``, by name."""
+
+    def service_rates(self, *, since_ms: int) -> dict[int, dict[str, float]]:
+        """Return the sums of periods that began at ``since_ms`` or later: by their beginning, then by name."""
+
+    def forget_service_rates(self, *, before_ms: int, limit: int) -> int:
+        """Delete up to ``limit`` sums of periods that began before ``before_ms``, the oldest first; return how many."""
+
     def add_audit(self, entries: Sequence[AuditEntry]) -> None:
         """Store entries; an entry whose ``audit_id`` exists stays unchanged."""
 

@@ -344,6 +344,15 @@ prune_rates = Table(
     Index("ix_prune_rates_bucket_ms", "bucket_ms"),
 )
 
+#: What the service did in periods, by the names of sums.
+service_rates = Table(
+    "service_rates",
+    metadata,
+    Column("bucket_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("name", String(64), primary_key=True),
+    Column("total", Double, nullable=False),
+)
+
 #: Requested changes. Ids are made from the time, so they sort by time.
 audit = Table(
     "audit",

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, text, tuple_, update
 
 from lamella.service.catalog.records import FeedbackBounds, FeedbackRecord, PruneRateRow, RecordedBounds, RecordedFilter
-from lamella.service.catalog.schema import audit, feedback, prune_rates, recorded
+from lamella.service.catalog.schema import audit, feedback, prune_rates, recorded, service_rates
 from lamella.service.catalog.session import SqlSession
 from lamella.service.catalog.snapshots import LOCK_TABLE
 from lamella.snapshot.errors import TableNotFound
@@ -189,6 +189,17 @@ _FORGET_RATES: Final = delete(prune_rates).where(
     tuple_(prune_rates.c.table_id, prune_rates.c.bucket_ms).in_(_OLD_RATES)
 )
 
+_SERVICE: Final = select(service_rates).where(service_rates.c.bucket_ms >= bindparam("since_ms"))
+_OLD_SERVICE: Final = (
+    select(service_rates.c.bucket_ms, service_rates.c.name)
+    .where(service_rates.c.bucket_ms < bindparam("before_ms"))
+    .order_by(service_rates.c.bucket_ms)
+    .limit(bindparam("rows"))
+)
+_FORGET_SERVICE: Final = delete(service_rates).where(
+    tuple_(service_rates.c.bucket_ms, service_rates.c.name).in_(_OLD_SERVICE)
+)
+
 _ENTRIES: Final = select(audit).order_by(audit.c.audit_id.desc()).limit(bindparam("rows"))
 _OLD_ENTRIES: Final = (
     select(audit.c.audit_id)
@@ -230,6 +241,28 @@ class SqlUsage(SqlSession):
     def forget_prune_rates(self, *, before_ms: int, limit: int) -> int:
         with self._transaction(None) as connection:
             return connection.execute(_FORGET_RATES, {"before_ms": before_ms, "rows": limit}).rowcount
+
+    def add_service_rates(self, bucket_ms: int, totals: Mapping[str, float]) -> None:
+        if not totals:
+            return
+        insert = self._insert(service_rates)
+        statement = insert.on_conflict_do_update(
+            index_elements=["bucket_ms", "name"], set_={"total": service_rates.c.total + insert.excluded.total}
+        )
+        # One order everywhere, so that two writers do not deadlock.
+        rows = [{"bucket_ms": bucket_ms, "name": name, "total": totals[name]} for name in sorted(totals)]
+        with self._transaction(None) as connection:
+            connection.execute(statement, rows)
+
+    def service_rates(self, *, since_ms: int) -> dict[int, dict[str, float]]:
+        found: dict[int, dict[str, float]] = {}
+        for row in self._rows(_SERVICE, {"since_ms": since_ms}):
+            found.setdefault(row["bucket_ms"], {})[row["name"]] = float(row["total"])
+        return found
+
+    def forget_service_rates(self, *, before_ms: int, limit: int) -> int:
+        with self._transaction(None) as connection:
+            return connection.execute(_FORGET_SERVICE, {"before_ms": before_ms, "rows": limit}).rowcount
 
     def add_audit(self, entries: Sequence[AuditEntry]) -> None:
         if not entries:

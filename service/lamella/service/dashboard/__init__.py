@@ -48,6 +48,7 @@ from lamella.service.process.status import Status
 from lamella.service.process.threads import Threads
 from lamella.service.usage.audit import Audit
 from lamella.service.usage.filters import PruneRates
+from lamella.service.usage.service_rates import ServiceRates
 from lamella.snapshot.warehouse import Warehouse
 
 
@@ -74,6 +75,7 @@ class _Parts(Protocol):
     readers: Threads
     rollback: Rollback
     schedules: Schedules
+    service_rates: ServiceRates
     settings: Settings
     status: Status
     tags: Tags
@@ -200,6 +202,14 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
             clock=clock,
             pages=pages,
         ),
-        StatusPages(readers=readers, settings=core.settings, status=core.status, audit=core.audit, pages=pages),
+        StatusPages(
+            readers=readers,
+            settings=core.settings,
+            status=core.status,
+            service_rates=core.service_rates,
+            audit=core.audit,
+            clock=core.clock,
+            pages=pages,
+        ),
     )
     return pages.routes([page for screen in screens for page in screen.pages()])

@@ -56,8 +56,11 @@ def line(
     height: int = 110,
     form: Callable[[float], str] = words.short,
     y_start: float | None = None,
+    x_ends: tuple[str, str] | None = None,
+    width: int = _WIDTH,
 ) -> Markup:
-    """Return a line chart of points ``(x, y)``, x ascending; ``y_start``: the y axis starts at this value or below."""
+    """Return a line chart of points ``(x, y)``, x ascending; ``y_start``: the y axis starts at this value or below;
+    ``x_ends``: labels of the first and the last point."""
     if not points:
         return Markup("")
     every = -(-len(points) // _MAX_POINTS)
@@ -65,11 +68,11 @@ def line(
     low, high = points[0][0], points[-1][0]
     bottom = min([y for _, y in points] + ([] if y_start is None else [y_start]))
     top = max(y for _, y in points)
-    wide, tall = _WIDTH - 8, height - 24
+    wide, tall = width - 8, height - 24 - (12 if x_ends else 0)
 
     def position(x: float, y: float) -> str:
         across = 0.5 if high == low else (x - low) / (high - low)
-        up = 0.5 if top == bottom else (y - bottom) / (top - bottom)
+        up = (0.0 if y == y_start else 0.5) if top == bottom else (y - bottom) / (top - bottom)
         return f"{_n(4 + across * wide)},{_n(12 + (1 - up) * tall)}"
 
     positions = [position(x, y) for x, y in points]
@@ -77,8 +80,13 @@ def line(
     last = positions[-1].split(",")
     parts.append(Markup('<circle class="dot" cx="{}" cy="{}" r="3.5"/>').format(*last))
     parts.append(Markup('<text class="axis" x="2" y="10">{}</text>').format(form(top)))
-    parts.append(Markup('<text class="axis" x="2" y="{}">{}</text>').format(height - 1, form(bottom)))
-    return _picture(parts, _WIDTH, height, title)
+    if x_ends is None:
+        parts.append(Markup('<text class="axis" x="2" y="{}">{}</text>').format(height - 1, form(bottom)))
+    else:
+        for x, anchor, label in zip((2, width - 2), ("start", "end"), x_ends, strict=True):
+            text = Markup('<text class="axis" x="{}" y="{}" text-anchor="{}">{}</text>')
+            parts.append(text.format(x, height - 4, anchor, label))
+    return _picture(parts, width, height, title)
 
 
 def share(part: float | None, *, title: str) -> Markup:

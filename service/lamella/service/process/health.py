@@ -120,13 +120,20 @@ _STEP_S: Final = 0.25
 class EventLoopMonitor:
     """Updates the metrics that are sampled; values of other workers are at most one interval old.
 
-    ``pools`` returns the use of threads by purpose.
+    ``pools`` returns the use of threads by purpose; ``sampled`` is called after each round, and must not wait.
     """
 
-    def __init__(self, metrics: Metrics, catalog: Catalog, pools: Callable[[], Mapping[str, ThreadUse]]) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        catalog: Catalog,
+        pools: Callable[[], Mapping[str, ThreadUse]],
+        sampled: Callable[[], None] = lambda: None,
+    ) -> None:
         self._metrics = metrics
         self._catalog = catalog
         self._pools = pools
+        self._sampled = sampled
 
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
@@ -149,6 +156,7 @@ class EventLoopMonitor:
             self._metrics.process.threads(name, busy=use.busy, max_threads=use.max_threads, waiting=use.waiting)
         self._metrics.limits.abandoned.set(sum(use.abandoned for use in pools.values()))
         self._metrics.fold()
+        self._sampled()
 
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()

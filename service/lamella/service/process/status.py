@@ -57,6 +57,10 @@ class RequestCounts:
             for sample in family.samples:
                 self._samples.setdefault(sample.name, []).append((sample.labels, sample.value))
 
+    def samples(self, name: str) -> Sequence[tuple[Mapping[str, str], float]]:
+        """Return the samples of a metric, with their labels."""
+        return self._samples.get(name, ())
+
     def total(self, name: str, **labels: str) -> int:
         """Return the sum of a metric over all samples with these labels."""
         wanted = labels.items()

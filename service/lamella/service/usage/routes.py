@@ -21,6 +21,7 @@ from lamella.service.process.threads import Threads
 from lamella.service.usage.audit import Audit
 from lamella.service.usage.feedback import Feedback
 from lamella.service.usage.filters import PruneRates
+from lamella.service.usage.service_rates import ServiceRates
 from lamella.snapshot.wire import (
     AuditList,
     FeedbackAnswer,
@@ -82,11 +83,19 @@ class UsageRoutes:
     """Routes of what is recorded of prunes and changes."""
 
     def __init__(
-        self, *, catalog: Catalog, readers: Threads, prune_rates: PruneRates, audit: Audit, page_size_max: int
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        prune_rates: PruneRates,
+        service_rates: ServiceRates,
+        audit: Audit,
+        page_size_max: int,
     ) -> None:
         self._catalog = catalog
         self._readers = readers
         self._prune_rates = prune_rates
+        self._service_rates = service_rates
         self._audit = audit
         self._page_size_max = page_size_max
 
@@ -98,6 +107,10 @@ class UsageRoutes:
             return self._prune_rates.answer(self._catalog.table(namespace, name), since_s)
 
         return json_response(await self._readers.run(work))
+
+    async def show_service_rates(self, request: Request) -> Response:
+        since_s = whole_number(request, "since_s", operations.DEFAULT_S, 1, operations.SERVICE_RETENTION_MS // 1000)
+        return json_response(await self._readers.run(lambda: self._service_rates.answer(since_s)))
 
     async def list_audit(self, request: Request) -> Response:
         page_size = whole_number(request, "page_size", operations.DEFAULT_PAGE, 1, self._page_size_max)
@@ -118,5 +131,6 @@ class UsageRoutes:
         """The operations that these routes serve."""
         return (
             ServedOperation(operations.SHOW_PRUNE_RATES, self.show_prune_rates),
+            ServedOperation(operations.SHOW_SERVICE_RATES, self.show_service_rates),
             ServedOperation(operations.LIST_AUDIT, self.list_audit),
         )

@@ -226,6 +226,8 @@ from lamella.snapshot.wire.watching import (
     FeedbackRequest,
     PruneRate,
     PruneRatesAnswer,
+    ServiceRate,
+    ServiceRatesAnswer,
 )
 
 __all__ = [
@@ -393,6 +395,8 @@ __all__ = [
     "Score",
     "SegmentBlocks",
     "ServiceConfig",
+    "ServiceRate",
+    "ServiceRatesAnswer",
     "Severity",
     "Shape",
     "SnapshotChanges",

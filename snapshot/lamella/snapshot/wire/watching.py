@@ -45,6 +45,47 @@ class PruneRatesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     series: tuple[PruneRate, ...]
 
 
+class ServiceRate(msgspec.Struct, frozen=True, kw_only=True):
+    """What the service did: requests to ``/v1``, prunes among them, commits, look-ups in the caches in memory, calls of
+    the object store.
+
+    ``errors``: requests answered with a status from 500 on. Quantiles are estimated from histograms; None: there was no
+    request, or it is beyond the last bucket, a minute. ``store_ms``: the duration of all calls together. ``bucket_ms``:
+    the beginning of the bucket (None: a sum over several).
+    """
+
+    requests: int = 0
+    errors: int = 0
+    request_p50_ms: float | None = None
+    request_p99_ms: float | None = None
+    prunes: int = 0
+    prune_p50_ms: float | None = None
+    prune_p99_ms: float | None = None
+    commits: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    store_calls: int = 0
+    store_errors: int = 0
+    store_ms: float = 0.0
+    bucket_ms: int | None = None
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Returns the fraction of look-ups that the caches answered, from 0 to 1; None if there were none."""
+        looked_up = self.cache_hits + self.cache_misses
+        return self.cache_hits / looked_up if looked_up else None
+
+
+class ServiceRatesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /v1/service-rates``: since ``since_ms`` in total, and by buckets of ``bucket_s`` seconds, the oldest first;
+    buckets in which nothing happened are left out."""
+
+    since_ms: int
+    bucket_s: int
+    total: ServiceRate
+    series: tuple[ServiceRate, ...]
+
+
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A requested change, whether it was made or refused.
 

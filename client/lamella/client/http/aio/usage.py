@@ -14,8 +14,9 @@ from lamella.client.http.usage import (
     merge_reports,
     prune_rates_call,
     report_calls,
+    service_rates_call,
 )
-from lamella.snapshot.wire import AuditEntry, FeedbackAnswer, FeedbackInfo, PruneRatesAnswer
+from lamella.snapshot.wire import AuditEntry, FeedbackAnswer, FeedbackInfo, PruneRatesAnswer, ServiceRatesAnswer
 
 _DAY_S: Final = 86_400
 
@@ -32,7 +33,11 @@ class AsyncTableUsage:
 
 
 class AsyncLakeAudit:
-    """The audit trail; a part of :class:`lamella.client.AsyncLamella`."""
+    """The audit trail and the service's rates; a part of :class:`lamella.client.AsyncLamella`."""
+
+    async def service_rates(self: AsyncCallRunner, since_s: int = _DAY_S) -> ServiceRatesAnswer:
+        """What the service did in the last ``since_s`` seconds: requests, quantiles, errors, commits."""
+        return await self.run(service_rates_call(since_s))
 
     async def audit(
         self: AsyncCallRunner, table: str | None = None, *, page_size: int | None = None

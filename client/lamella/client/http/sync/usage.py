@@ -15,8 +15,9 @@ from lamella.client.http.usage import (
     merge_reports,
     prune_rates_call,
     report_calls,
+    service_rates_call,
 )
-from lamella.snapshot.wire import AuditEntry, FeedbackAnswer, FeedbackInfo, PruneRatesAnswer
+from lamella.snapshot.wire import AuditEntry, FeedbackAnswer, FeedbackInfo, PruneRatesAnswer, ServiceRatesAnswer
 
 _DAY_S: Final = 86_400
 
@@ -33,7 +34,11 @@ class TableUsage:
 
 
 class LakeAudit:
-    """The audit trail; a part of :class:`lamella.client.Lamella`."""
+    """The audit trail and the service's rates; a part of :class:`lamella.client.Lamella`."""
+
+    def service_rates(self: CallRunner, since_s: int = _DAY_S) -> ServiceRatesAnswer:
+        """What the service did in the last ``since_s`` seconds: requests, quantiles, errors, commits."""
+        return self.run(service_rates_call(since_s))
 
     def audit(self: CallRunner, table: str | None = None, *, page_size: int | None = None) -> Iterator[AuditEntry]:
         """The requested changes, newest first, including refused ones.

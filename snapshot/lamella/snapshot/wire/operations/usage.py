@@ -24,14 +24,17 @@ from lamella.snapshot.wire import (
     FeedbackInfo,
     FeedbackRequest,
     PruneRatesAnswer,
+    ServiceRatesAnswer,
 )
-from lamella.snapshot.wire.operation import BY_REQUEST, OF_A_TABLE, TABLE, Operation, Parameter, on_table
+from lamella.snapshot.wire.operation import BY_REQUEST, OF_A_TABLE, TABLE, Operation, Parameter, on_server, on_table
 
 _FEEDBACK: Final = TABLE + "/feedback"
 #: Prune rates are summed up over so long each.
 BUCKET_MS: Final = 300_000
 #: Older sums are forgotten: a week, and a day for whoever looks late.
 RATE_RETENTION_MS: Final = 8 * 86_400_000
+#: The same of service rates: a day, and another one for whoever looks late.
+SERVICE_RETENTION_MS: Final = 2 * 86_400_000
 #: How far a request for prune rates looks back when it does not say.
 DEFAULT_S: Final = 86_400
 #: Entries of the audit trail in one answer, when the request does not say.
@@ -102,6 +105,26 @@ SHOW_PRUNE_RATES: Final = Operation(
         ),
     ),
     errors=(InvalidRequest, NamespaceNotFound, TableNotFound, Unavailable),
+)
+
+SHOW_SERVICE_RATES: Final = Operation(
+    name="show_service_rates",
+    method="GET",
+    path="/v1/service-rates",
+    permission=on_server("admin"),
+    summary="Get what the service did over time",
+    tag="Operations",
+    description=f"Totals over all workers and replicas, in buckets of {BUCKET_MS // 1000} seconds. What other "
+    "processes did in the last seconds may be missing.",
+    answer_type=ServiceRatesAnswer,
+    own_parameters=(
+        Parameter(
+            name="since_s",
+            description=f"How far to look back, in seconds; default: {DEFAULT_S}.",
+            schema={"type": "integer", "minimum": 1, "maximum": SERVICE_RETENTION_MS // 1000},
+        ),
+    ),
+    errors=(InvalidRequest, Unavailable),
 )
 
 LIST_AUDIT: Final = Operation(
