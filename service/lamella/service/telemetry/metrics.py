@@ -378,11 +378,6 @@ class Metrics:
         """Return all metrics of all workers together."""
         return list(self._together().collect())
 
-    def own_families(self) -> list[Metric]:
-        """Return the metrics of this process."""
-        self.fold()
-        return list(self.registry.collect())
-
     def fold(self) -> None:
         """Update metrics from the plain numbers that are counted elsewhere."""
         self._fold_funnel()

@@ -99,7 +99,9 @@ class ServiceRates:
 
     def _counted(self) -> dict[str, float]:
         """Return the totals of this process since it started."""
-        counts = RequestCounts(self._metrics.own_families())
+        metrics = self._metrics
+        counted = (metrics.requests, metrics.request_seconds, metrics.commits, metrics.store.seconds)
+        counts = RequestCounts(family for metric in counted for family in metric.collect())
         hits, misses = self._cache_counts()
         found: dict[str, float] = {
             "cache_hits": hits,
