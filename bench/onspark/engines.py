@@ -16,13 +16,11 @@ from pyspark.sql import SparkSession
 from lamella.client import Lamella
 from lamella.client.spark import attach
 from onspark.blocks import COLUMNS
+from speed.environments import DELTA_JAR, ICEBERG_JAR
 
 #: The peers that have jars for a version of Spark.
 JARS: Final = {
-    "4.1": {
-        "delta": "io.delta:delta-spark_4.1_2.13:4.4.0",
-        "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-    },
+    "4.1": {"delta": DELTA_JAR, "iceberg": ICEBERG_JAR},
     "4.2": {"delta": "io.delta:delta-spark_4.2_2.13:4.4.0"},
 }
 _REGISTERED_AT_ONCE: Final = 2_000

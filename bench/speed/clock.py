@@ -6,7 +6,7 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -27,11 +27,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     repeats: int
 
 
-def timed(call: Callable[[], _T]) -> tuple[_T, float, float]:
-    """Return a call's result, and its seconds of wall-clock and processor time."""
-    cpu, clock = time.process_time(), time.perf_counter()
+def timed(call: Callable[[], _T], cpu: Callable[[], float] = time.process_time) -> tuple[_T, float, float]:
+    """Return a call's result, and its seconds of wall-clock and processor time, which ``cpu`` reads."""
+    busy, clock = cpu(), time.perf_counter()
     answer = call()
-    return answer, time.perf_counter() - clock, time.process_time() - cpu
+    return answer, time.perf_counter() - clock, cpu() - busy
 
 
 def summary(seconds: list[tuple[float, float]]) -> Timing:
@@ -46,14 +46,21 @@ def summary(seconds: list[tuple[float, float]]) -> Timing:
     )
 
 
-def median(call: Callable[[int], object], *, budget_s: float, max_calls: int = 200, min_calls: int = 3) -> Timing:
+def median(
+    call: Callable[[int], object],
+    *,
+    budget_s: float,
+    max_calls: int = 200,
+    min_calls: int = 3,
+    cpu: Callable[[], float] = time.process_time,
+) -> Timing:
     """Return the timing of ``call(1)``, ``call(2)``, ...: ``max_calls`` calls, or as many as fit into ``budget_s``."""
     taken: list[tuple[float, float]] = []
     until = time.perf_counter() + budget_s
     for number in range(1, max_calls + 1):
-        answer, clock, cpu = timed(partial(call, number))
+        answer, clock, busy = timed(partial(call, number), cpu)
         del answer  # freed outside of the next call's time
-        taken.append((clock, cpu))
+        taken.append((clock, busy))
         if len(taken) >= min_calls and time.perf_counter() > until:
             break
     return summary(taken)
@@ -74,6 +81,14 @@ def cpu_s(pid: int) -> float:
     """Processor time of another process and of its children that have ended, in seconds (Linux)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def with_helpers(pids: Sequence[int]) -> Callable[[], float]:
+    """Return a reader of the processor time of this process and of others that work for it, in seconds.
+
+    That of the others has the system's steps, of 10 ms.
+    """
+    return lambda: time.process_time() + sum(map(cpu_s, pids))
 
 
 def process_cpu_s() -> float:

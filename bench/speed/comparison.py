@@ -21,7 +21,9 @@ def remarks(name: str, selected: SelectedBlocks, truth: npt.NDArray[np.int64]) -
     if isinstance(selected, int):
         if selected == len(truth):
             return "counts only"
-        return f"{selected:,} of {len(truth):,}, counts only"
+        if selected < len(truth):
+            return f"keeps {selected:,} of {len(truth):,} that may match: leaves out {len(truth) - selected:,} or more"
+        return f"keeps {selected:,}, {len(truth):,} may match; counts only"
     missing = len(np.setdiff1d(truth, selected, assume_unique=True))
     if missing and name in (*OURS, *FLOORS):
         raise WrongAnswer(f"{name} leaves out {missing:,} blocks that may hold a match")

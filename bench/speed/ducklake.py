@@ -122,7 +122,7 @@ def _write(file: Path, model: Model) -> None:
         for name, number in _IDS.items():
             for start in range(0, model.count, _BATCH):
                 stop = min(model.count, start + _BATCH)
-                database.register("stats", _stats(model, name, start, stop))
+                database.register("stats", stats(model, name, start, stop))
                 nan = "false" if TYPES[name] == "float64" else "NULL"
                 database.execute(
                     "INSERT INTO ducklake_file_column_stats "
@@ -130,7 +130,8 @@ def _write(file: Path, model: Model) -> None:
                 )
 
 
-def _stats(model: Model, name: str, start: int, stop: int) -> Any:
+def stats(model: Model, name: str, start: int, stop: int) -> Any:
+    """Statistics of a column of some files, as the catalog has them: bounds as text, and counts of nulls."""
     low, high = (as_text(model, name, side, start, stop) for side in (model.low, model.high))
     if TYPES[name] == "timestamp(us)":
         low, high = (pc.binary_join_element_wise(side, "+00", "") for side in (low, high))

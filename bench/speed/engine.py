@@ -19,7 +19,8 @@ class NotOffered(Exception):
 class Engine(Protocol):
     """One way of asking which blocks a filter leaves. Made in a process of its own, with the folder of its tables.
 
-    ``versions``: of the libraries at work. ``note``: what a reader of the numbers must know.
+    ``versions``: of the libraries at work. ``note``: what a reader of the numbers must know. An engine that works in
+    other processes also has ``helpers``: their ids, once it is open.
     """
 
     versions: dict[str, str]
@@ -35,7 +36,11 @@ class Engine(Protocol):
         """Load what an engine in long use has in memory, where single queries would not load it."""
 
     def run(self, query: Question) -> Any:
-        """Return the answer as the library's user gets it. This is what is timed."""
+        """Return the answer as the library's user gets it. This is what is timed.
+
+        Raises:
+            NotOffered: the library cannot be asked this.
+        """
 
     def block_numbers(self, answer: Any) -> npt.NDArray[np.int64] | int:
         """Return the numbers of the blocks in an answer; only their count where the engine does not name them."""
@@ -53,8 +58,18 @@ ENGINES: Final = {
     "pyiceberg": ("speed.iceberg", "Iceberg"),
     "pyiceberg, days": ("speed.iceberg", "Days"),
     "DuckLake in DuckDB": ("speed.ducklake", "DuckLake"),
+    "DuckLake's extension": ("speed.ducklake_extension", "Extension"),
     "Databend": ("speed.databend_peer", "Databend"),
+    "chDB": ("speed.chdb_peer", "Chdb"),
+    "DataFusion": ("speed.datafusion_peer", "DataFusion"),
+    "Delta on Spark": ("speed.spark_peers", "Delta"),
+    "Iceberg on Spark": ("speed.spark_peers", "Iceberg"),
+    "Hudi on Spark": ("speed.hudi_peer", "Hudi"),
 }
+#: Engines that read the table which another one makes, in Lamella's environment.
+MADE_BY: Final = {"Delta on Spark": "delta-rs file_uris", "Iceberg on Spark": "pyiceberg"}
+#: Engines whose tables are gone with their process: the one that is asked makes them too, in its current folder.
+NOT_KEPT: Final = ("Databend",)
 OURS: Final = ("lamella", "lamella, ranges")
 FLOORS: Final = ("numpy, whole columns", "numpy, two layers", "numpy, runs")
 PEERS: Final = tuple(name for name in ENGINES if name not in (*OURS, *FLOORS))

@@ -36,13 +36,10 @@ def markdown(results: dict[str, Any]) -> str:
     """Return tables of all measurements; with several runs each table names its run."""
     several = len(runs(results)) > 1
     parts = [_about(results)]
-    versions: dict[str, str] = {}
-    for size in results.get("prune", {}).values():
-        for outcome in size["engines"].values():
-            versions |= outcome.get("versions", {})
-        parts.append(_prune_table(size, several))
-    if versions:
-        parts.append("Versions: " + ", ".join(f"{name} {number}" for name, number in sorted(versions.items())) + ".\n")
+    sizes = list(results.get("prune", {}).values())
+    parts += [_prune_table(size, several) for size in sizes]
+    if sizes:
+        parts.append(_engines(sizes, several))
     parts += [_http_table(size, several) for size in results.get("http", {}).values()]
     if "register" in results:
         parts.append(_register_table(results["register"], several))
@@ -87,7 +84,8 @@ def _prune_table(size: dict[str, Any], several: bool) -> str:
         for predicate in NAMES:
             timing = outcome["timings"].get(predicate)
             remark = "*" if predicate in outcome.get("remarks", {}) else ""
-            cells.append("not run" if timing is None else f"{_ms(timing['cpu_ms'])} / {_ms(timing['p50_ms'])}{remark}")
+            absent = "no" if predicate in outcome.get("not_offered", {}) else "not run"
+            cells.append(absent if timing is None else f"{_ms(timing['cpu_ms'])} / {_ms(timing['p50_ms'])}{remark}")
         # a process that made its table may have less memory afterwards than before it opened it
         memory = f"{outcome['rss_mb']:,.0f} MB" if outcome["rss_mb"] >= 0 else "not measured"
         rows.append((name, f"{_ms(outcome['open_cpu_ms'])}, {memory}", *cells))
@@ -97,10 +95,30 @@ def _prune_table(size: dict[str, Any], several: bool) -> str:
     notes = "\n".join(
         f"- {name}, {predicate}: {remark}"
         for name, outcome in size["engines"].items()
-        for predicate, remark in outcome.get("remarks", {}).items()
+        for predicate, remark in {**outcome.get("remarks", {}), **outcome.get("not_offered", {})}.items()
         if remark != "counts only"
     )
     return title + _table(("engine", "open (cpu ms), memory", *NAMES), rows) + (f"\n{notes}\n" if notes else "")
+
+
+def _engines(sizes: Sequence[dict[str, Any]], several: bool) -> str:
+    """A list of the engines, each with its versions, by run where they differ, and what must be known of it."""
+    found: dict[str, dict[str, list[int]]] = {}
+    notes: dict[str, str] = {}
+    for size in sizes:
+        for name, outcome in size["engines"].items():
+            said = ", ".join(f"{library} {number}" for library, number in outcome.get("versions", {}).items())
+            if said:
+                found.setdefault(name, {}).setdefault(said, []).append(run_of(size))
+                notes[name] = outcome.get("note", "")
+    lines = []
+    for name, by_versions in found.items():
+        versions = "; ".join(
+            f"run {', '.join(map(str, sorted(set(numbers))))}: {said}" if several and len(by_versions) > 1 else said
+            for said, numbers in by_versions.items()
+        )
+        lines.append(f"- {name}: {versions}." + (f" {notes[name][0].upper()}{notes[name][1:]}." if notes[name] else ""))
+    return "### Engines\n\n" + "\n".join(lines) + "\n"
 
 
 def _http_table(size: dict[str, Any], several: bool) -> str:

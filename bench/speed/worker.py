@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from synthetic import MODEL_VERSION
 
-from speed.clock import Timing, median, peak_mb, rss_mb, summary, timed
+from speed.clock import Timing, cpu_s, median, peak_mb, rss_mb, summary, timed, with_helpers
 from speed.engine import Engine, NotOffered, engine
 from speed.questions import question
 
@@ -38,7 +38,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What came of it; ``not_run`` says why a predicate has no timing, ``why_not`` why none has.
 
-    ``first_ms``: the first asking, after opening.
+    ``first_ms``: the first asking, after opening. ``not_offered``: predicates that the library cannot be asked.
+    ``rss_mb`` is that of all processes of the engine, ``peak_mb`` of this one.
     """
 
     build_s: float = 0.0
@@ -51,6 +52,7 @@ class Outcome(msgspec.Struct, kw_only=True, omit_defaults=True):
     timings: dict[str, Timing] = {}
     left: dict[str, int] = {}
     not_run: dict[str, str] = {}
+    not_offered: dict[str, str] = {}
     versions: dict[str, str] = {}
     why_not: str = ""
     note: str = ""
@@ -69,6 +71,9 @@ def work(job: Job) -> Outcome:
     gc.collect()
     idle = rss_mb()
     _, clock, cpu = timed(lambda: made.open(job.count))
+    helpers: list[int] = list(getattr(made, "helpers", ()))
+    busy = with_helpers(helpers)
+    cpu += sum(map(cpu_s, helpers))  # they were started by opening
     outcome.open_ms, outcome.open_cpu_ms = round(clock * 1e3, 2), round(cpu * 1e3, 2)
     _, clock, _ = timed(made.warm_up)
     outcome.warm_up_ms = round(clock * 1e3, 2)
@@ -79,7 +84,11 @@ def work(job: Job) -> Outcome:
         if spent > job.budget_s * 1.5:
             outcome.not_run[name] = f"would take about {spent / number:.0f} s, over the budget"
             continue
-        answer, clock, cpu = timed(partial(_query, made, name, 0))
+        try:
+            answer, clock, cpu = timed(partial(_query, made, name, 0), busy)
+        except NotOffered as why:
+            outcome.not_offered[name] = str(why)
+            continue
         outcome.first_ms[name] = round(clock * 1e3, 2)
         found = made.block_numbers(answer)
         del answer
@@ -90,11 +99,13 @@ def work(job: Job) -> Outcome:
             outcome.timings[name] = summary([(clock, cpu)])
             continue
         again = partial(_query, made, name)
-        timing = median(again, budget_s=min(share - clock, MAX_S), min_calls=1 if clock > share / 3 else 5)
+        min_calls = 1 if clock > share / 3 else 5
+        timing = median(again, budget_s=min(share - clock, MAX_S), min_calls=min_calls, cpu=busy)
         outcome.timings[name] = timing
         spent += timing.p50_ms * timing.repeats / 1e3
     gc.collect()
-    outcome.rss_mb, outcome.peak_mb = round(rss_mb() - idle, 1), round(peak_mb(), 1)
+    outcome.rss_mb = round(rss_mb() + sum(map(rss_mb, helpers)) - idle, 1)
+    outcome.peak_mb = round(peak_mb(), 1)
     np.savez(f"{job.out}.npz", **selected)
     return outcome
 
