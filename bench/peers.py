@@ -1,9 +1,10 @@
-"""Make the environments of the peers that cannot share Lamella's (``bench/speed/environments.py``).
+"""Install the peers that ``make bench`` measures: the group ``bench`` here, others in environments of their own.
 
     python bench/peers.py [NAME ...]
 
-One after another below ``build/peers``; what is there already stays. Packages are those of the locks. One that cannot
-be made is named with its reason, here and by ``make bench``, and does not stop the others.
+One after another, so that one which cannot be had does not stop the others; it is named with its reason, here and by
+``make bench``. Environments (``bench/speed/environments.py``) are made below ``build/peers`` of the packages of their
+locks, and stay. ``NAME``: only these environments.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from speed.environments import ENVIRONMENTS, FOLDER, ROOT, Environment
+
+_UV: Final = str(Path(sys.executable).with_name("uv"))
+_LOCKED: Final = str(ROOT / "requirements.lock")
 
 
 class CannotMake(Exception):
@@ -29,6 +35,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=", ".join(each.name for each in ENVIRONMENTS), metavar="NAME")
     given = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    for requirement in [] if given.names else groups["bench"]:
+        try:
+            install(Path(sys.executable), requirement, "-c", _LOCKED)
+        except CannotMake as why:
+            print(f"peers: {requirement}: {why}", file=sys.stderr)
     for environment in ENVIRONMENTS:
         if given.names and environment.name not in given.names:
             continue
@@ -50,14 +62,21 @@ def make(environment: Environment) -> None:
         return
     python = python_for(environment.python)
     shutil.rmtree(environment.folder, ignore_errors=True)
-    uv = [str(Path(sys.executable).with_name("uv"))]
-    _run([*uv, "venv", "--quiet", "--python", str(python), str(environment.folder)])
-    into = [*uv, "pip", "install", "--quiet", "--python", str(environment.interpreter)]
+    _run([_UV, "venv", "--quiet", "--python", str(python), str(environment.folder)])
     lock = ROOT / environment.lock
-    _run([*into, "--require-hashes", "-r", str(lock)])
-    _run([*into, "-e", str(ROOT), "-c", str(ROOT / "requirements.lock")])
+    install(environment.interpreter, "--require-hashes", "-r", str(lock))
+    install(environment.interpreter, "-e", str(ROOT), "-c", _LOCKED)
     environment.ready.write_bytes(lock.read_bytes())
     print(f"peers: {environment.name}: made", file=sys.stderr)
+
+
+def install(python: Path, *what: str) -> None:
+    """Install packages for an interpreter.
+
+    Raises:
+        CannotMake: they cannot be had.
+    """
+    _run([_UV, "pip", "install", "--quiet", "--python", str(python), *what])
 
 
 def python_for(oldest: tuple[int, int]) -> Path:
@@ -91,7 +110,7 @@ def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "UV_PYTHON_DOWNLOADS": "never"})
     if done.returncode:
         said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        raise CannotMake(" ".join(said[-2:])[:300] or f"{command[1]} failed")
+        raise CannotMake(" ".join(said[-2:])[-300:] or f"{command[1]} ended with {done.returncode}")
 
 
 if __name__ == "__main__":

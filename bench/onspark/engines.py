@@ -12,11 +12,11 @@ from typing import Any, Final, Protocol
 
 import pyspark
 from pyspark.sql import SparkSession
+from speed.environments import DELTA_JAR, ICEBERG_JAR
 
 from lamella.client import Lamella
 from lamella.client.spark import attach
 from onspark.blocks import COLUMNS
-from speed.environments import DELTA_JAR, ICEBERG_JAR
 
 #: The peers that have jars for a version of Spark.
 JARS: Final = {

@@ -25,6 +25,7 @@ from synthetic import FILTERED_COLUMNS, MODEL_VERSION, Model
 from speed.four_rows import ROWS, rows
 from speed.questions import Question, iso, sql
 
+_SESSION: Final[Any] = Session  # it has no types
 _BATCH: Final = 100_000
 _GROUP: Final = 1_000
 _SQL_TYPES: Final = {
@@ -59,7 +60,7 @@ class Chdb:
             return
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir(parents=True)
-        self._session = Session(str(root / "data"))
+        self._session = _SESSION(str(root / "data"))
         columns = ", ".join(f"{name} {kind}" for name, kind in _SQL_TYPES.items())
         indexes = ", ".join(
             f"INDEX {name}_{size} {name} TYPE minmax GRANULARITY {size}" for name in _SQL_TYPES for size in (_GROUP, 1)
@@ -88,7 +89,7 @@ class Chdb:
 
     def open(self, count: int) -> None:
         """Open the folder."""
-        self._session = Session(str(self._root(count) / "data"))
+        self._session = _SESSION(str(self._root(count) / "data"))
         for setting in ("max_threads = 2", "use_query_condition_cache = 0"):
             self._ask(f"SET {setting}")
 
@@ -103,7 +104,9 @@ class Chdb:
     def block_numbers(self, answer: Any) -> npt.NDArray[np.int64]:
         """The granules in the runs."""
         runs = [run for line in answer.splitlines() for run in json.loads(line)[0]]
-        return np.sort(np.concatenate([*(np.arange(int(first), int(end)) for first, end in runs), np.zeros(0, np.int64)]))
+        return np.sort(
+            np.concatenate([*(np.arange(int(first), int(end)) for first, end in runs), np.zeros(0, np.int64)])
+        )
 
     def _ask(self, text: str, form: str = "CSV") -> str:
         return str(self._session.query(text, form))

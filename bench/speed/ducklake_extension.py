@@ -8,6 +8,7 @@ statement answers that the extension sent to its catalog, taken from DuckDB's lo
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +41,10 @@ class Extension:
     note = "a query up to the first data file that it opens; its catalog is a DuckDB file; 2 threads"
 
     def __init__(self, folder: Path) -> None:
-        self.versions = {"duckdb": duckdb.__version__, "duckdb-extension-ducklake": version("duckdb-extension-ducklake")}
+        self.versions = {
+            "duckdb": duckdb.__version__,
+            "duckdb-extension-ducklake": version("duckdb-extension-ducklake"),
+        }
         self._folder = folder
 
     def build(self, count: int) -> None:
@@ -85,16 +89,16 @@ class Extension:
         """
         self._lake.execute("CALL truncate_duckdb_logs()")
         self._lake.execute("CALL enable_logging('QueryLog')")
-        try:
+        with suppress(duckdb.IOException):
             self._lake.execute(answer).fetchone()
-        except duckdb.IOException:
-            pass
         self._lake.execute("CALL disable_logging()")
         log = self._lake.execute("SELECT message FROM duckdb_logs ORDER BY timestamp").fetchall()
         asked = [text for (text,) in log if "ducklake_data_file data" in text]
         if not asked:
             raise RuntimeError("DuckLake asked its catalog for no files")
-        return np.sort(block_numbers(self._lake.execute(f"SELECT data_path FROM ({asked[-1]})").fetchnumpy()["data_path"]))
+        return np.sort(
+            block_numbers(self._lake.execute(f"SELECT data_path FROM ({asked[-1]})").fetchnumpy()["data_path"])
+        )
 
     def _attached(self, root: Path) -> Any:
         extension = next(Path(duckdb_extension_ducklake.__file__).parent.glob("extensions/*/ducklake.duckdb_extension"))
@@ -135,9 +139,10 @@ def _add(catalog: Any, model: Model) -> None:
             for name in TYPES
         )
         catalog.execute(  # file by file, as a writer leaves them
-            "INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count, "
-            f"null_count, min_value, max_value, contains_nan) SELECT id, {table}, column_id, 1, {ROWS} - nulls, nulls, "
-            f"low, high, nan FROM ({each}) ORDER BY id, column_id"
+            "INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, "
+            "value_count, null_count, min_value, max_value, contains_nan) "
+            f"SELECT id, {table}, column_id, 1, {ROWS} - nulls, nulls, low, high, nan FROM ({each}) "
+            "ORDER BY id, column_id"
         )
     catalog.execute(
         f"INSERT INTO ducklake_snapshot SELECT {snapshot}, now(), schema_version, next_catalog_id, {model.count} "

@@ -149,7 +149,11 @@ class Bench:
             paths += [str(self._beside[name] / part) for part in ("snapshot", "service", "client")]
         given = os.environ.get("PYTHONPATH")
         # Spark must not depend on how this host's name resolves
-        return {"SPARK_LOCAL_IP": "127.0.0.1", **os.environ, "PYTHONPATH": os.pathsep.join([*paths, *([given] if given else [])])}
+        return {
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([*paths, *([given] if given else [])]),
+        }
 
 
 def failure(said: str) -> str:

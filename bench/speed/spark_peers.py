@@ -24,6 +24,8 @@ from speed.questions import NAMES, Question, question, spark_time, sql
 
 #: Planning each predicate so many times comes before what is measured: a JVM compiles what it runs often.
 _WARM_UPS: Final = 3
+#: Each name is a call of the JVM.
+_NAMED: Final = 20_000
 
 
 def session(jar: str, options: dict[str, str]) -> SparkSession:
@@ -93,18 +95,12 @@ class OnSpark:
         """The predicate in Spark's SQL."""
         return sql(query, spark_time)
 
-    def names_of(self, files: Any) -> npt.NDArray[np.int64]:
-        """The blocks of a Java array of paths, passed on as one text."""
-        jvm: Any = self.spark._jvm
-        text = str(jvm.java.lang.String.join("\n", files))
-        return np.sort(block_numbers(text.splitlines()))
-
 
 class Delta(OnSpark):
     """The table that delta-rs reads, by its path."""
 
     jar = DELTA_JAR
-    options: Final = {
+    options = {  # noqa: RUF012  # not changed
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
@@ -114,34 +110,37 @@ class Delta(OnSpark):
         self.table = f"delta.`file://{self._folder}/delta-model{MODEL_VERSION}-{count}`"
         self.spark.sql(f"SELECT user_id FROM {self.table}").schema  # noqa: B018  # asks for it
 
-    def block_numbers(self, answer: Any) -> npt.NDArray[np.int64]:
-        """The files of the index that Delta gave the scan."""
-        return self.names_of(answer.relation().location().inputFiles())
+    def block_numbers(self, answer: Any) -> npt.NDArray[np.int64] | int:
+        """The files of the index that Delta gave the scan; of more than can be fetched one by one, their number."""
+        files = answer.relation().location().inputFiles()
+        return np.sort(block_numbers([str(file) for file in files])) if len(files) <= _NAMED else len(files)
 
 
 class Iceberg(OnSpark):
-    """The table that pyiceberg reads, registered in a catalog in memory, which keeps it loaded."""
+    """The table that pyiceberg reads, loaded once by its metadata file, as a view."""
 
     jar = ICEBERG_JAR
-    table = "ice.bench.t"
-    options: Final = {
+    table = "t"
+    options = {  # noqa: RUF012  # not changed
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.ice.catalog-impl": "org.apache.iceberg.inmemory.InMemoryCatalog",
     }
 
     def load(self, count: int) -> None:
-        """Register the table by its metadata file."""
+        """Load the table."""
         root = self._folder / f"iceberg-model{MODEL_VERSION}-{count}"
         with closing(sqlite3.connect(root / "catalog.db")) as catalog:
             (location,) = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchone()
-        self.spark.sql("CREATE NAMESPACE ice.bench")
-        self.spark.sql(f"CALL ice.system.register_table(table => 'bench.t', metadata_file => '{location}')")
+        self.spark.read.format("iceberg").load(location).createOrReplaceTempView(self.table)
 
     def block_numbers(self, answer: Any) -> npt.NDArray[np.int64] | int:
-        """The number of files in the report of the scan: it does not name them."""
+        """The files of the scan's tasks; of more than can be fetched one by one, their number, which it reports."""
         reported = answer.scan().reportDriverMetrics()
-        return int(next(each.value() for each in reported if each.name() == "resultDataFiles"))
+        count = int(next(each.value() for each in reported if each.name() == "resultDataFiles"))
+        if count > _NAMED:
+            return count
+        partitions = answer.inputPartitions()
+        tasks = (task for at in range(partitions.size()) for task in partitions.apply(at).taskGroup().tasks().toArray())
+        return np.unique(block_numbers([str(task.file().location()) for task in tasks]))
 
 
 def jvm_of(pid: int) -> int:
