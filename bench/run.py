@@ -59,10 +59,11 @@ class Run:
     def _prune(self) -> dict[str, Any]:
         beside = dict(each.split("=", 1) for each in self._options.beside)
         bench = Bench(self._tables, self._options.budget, {name: Path(path) for name, path in beside.items()})
-        found = {}
+        found: dict[str, Any] = {}
         for size in self._options.sizes:
             print(f"{size:,} blocks, ms of processor time:{''.join(f'{name:>11}' for name in report.PREDICATES)}")
             found[str(size)] = bench.measure(size, self._options.engines)
+            _write({**self.results, "prune": found}, self._options.out)  # a larger size may take an hour
         return found
 
     def _http(self) -> dict[str, Any]:

@@ -72,14 +72,13 @@ class Extension:
         """The text of the query, which was planned.
 
         Raises:
-            RuntimeError: it found a data file.
+            RuntimeError: it has rows, and there is no data file.
         """
         text = f"SELECT user_id FROM lake.t WHERE {sql(query, _time)}"
-        try:
-            self._lake.execute(text).fetchone()
-        except duckdb.IOException:
-            return text
-        raise RuntimeError("DuckLake opened a data file, and there is none")
+        with suppress(duckdb.IOException):  # none where no file is left
+            if self._lake.execute(text).fetchone() is not None:
+                raise RuntimeError("DuckLake found rows, and there is no data file")
+        return text
 
     def block_numbers(self, answer: Any) -> npt.NDArray[np.int64]:
         """The files that the extension's statement leaves, for the same query once more.
