@@ -86,9 +86,9 @@ def python_for(oldest: tuple[int, int]) -> Path:
         CannotMake: there is none.
     """
     for candidate in _pythons(oldest):
-        asked = f"import sys; sys.exit(sys.version_info[:2] < {oldest!r})"
+        probe = f"import sys; sys.exit(sys.version_info[:2] < {oldest!r})"
         try:
-            if not subprocess.run([candidate, "-c", asked], capture_output=True, timeout=60).returncode:
+            if not subprocess.run([candidate, "-c", probe], capture_output=True, timeout=60).returncode:
                 return candidate
         except OSError:
             continue

@@ -8,6 +8,9 @@
     make bench ARGS="--docs"            # writes the tables of docs/performance-figures.md, and the plot
     make bench ARGS="--merge build/one.json build/other.json --docs"     # measures nothing, shows tables of both
 
+Peers are named with their versions; one that is not installed, or not for this Python, is named with the reason, and
+so is what a peer cannot be asked. ``bench/peers.py``, which ``make bench`` runs first, installs what can be had.
+
 Machines are noisy: trust ratios of one run, and processor time more than the clock's. Tables are kept in
 ``build/speed`` for the next run. ``build/bench.json`` has every figure; ``docs/performance-figures.md`` says how to
 read them.
@@ -167,6 +170,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--docs", action="store_true", help="write the tables of docs/performance-figures.md, and the plot"
     )
+    parser.add_argument(
+        "--docs-peers", action="store_true", help="write the tables of the newest peers in docs/performance-figures.md"
+    )
     parser.add_argument("--report", action="store_true", help="measure nothing: read --out again")
     parser.add_argument(
         "--merge",
@@ -201,6 +207,8 @@ def main() -> None:
     print(report.text(results))
     if options.docs:
         report.write_docs(results, _BENCH.parent / "docs")
+    if options.docs_peers:
+        report.write_peers(results, _BENCH.parent / "docs")
     print(f"written to {options.out}", file=sys.stderr)
 
 

@@ -92,11 +92,11 @@ class Extension:
             self._lake.execute(answer).fetchone()
         self._lake.execute("CALL disable_logging()")
         log = self._lake.execute("SELECT message FROM duckdb_logs ORDER BY timestamp").fetchall()
-        asked = [text for (text,) in log if "ducklake_data_file data" in text]
-        if not asked:
+        statements = [text for (text,) in log if "ducklake_data_file data" in text]
+        if not statements:
             raise RuntimeError("DuckLake asked its catalog for no files")
         return np.sort(
-            block_numbers(self._lake.execute(f"SELECT data_path FROM ({asked[-1]})").fetchnumpy()["data_path"])
+            block_numbers(self._lake.execute(f"SELECT data_path FROM ({statements[-1]})").fetchnumpy()["data_path"])
         )
 
     def _attached(self, root: Path) -> Any:

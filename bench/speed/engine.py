@@ -69,7 +69,7 @@ ENGINES: Final = {
 #: Engines that read the table which another one makes, in Lamella's environment.
 MADE_BY: Final = {"Delta on Spark": "delta-rs file_uris", "Iceberg on Spark": "pyiceberg"}
 #: Engines whose tables are gone with their process: the one that is asked makes them too, in its current folder.
-NOT_KEPT: Final = ("Databend",)
+TRANSIENT: Final = ("Databend",)
 OURS: Final = ("lamella", "lamella, ranges")
 FLOORS: Final = ("numpy, whole columns", "numpy, two layers", "numpy, runs")
 PEERS: Final = tuple(name for name in ENGINES if name not in (*OURS, *FLOORS))

@@ -32,6 +32,12 @@ def write_docs(results: dict[str, Any], docs: Path) -> None:
     plot.write(results, docs / "images" / "performance.svg")
 
 
+def write_peers(results: dict[str, Any], docs: Path) -> None:
+    """Replace the part of ``performance-figures.md`` that has the newest peers, without goals."""
+    text = markdown(results).partition("### Goals")[0]
+    replace_part(docs / "performance-figures.md", "make bench ARGS=--docs-peers", text)
+
+
 def markdown(results: dict[str, Any]) -> str:
     """Return tables of all measurements; with several runs each table names its run."""
     several = len(runs(results)) > 1

@@ -16,7 +16,7 @@ import pytest
 from speed import environments, pruning
 from speed.clock import timed, with_helpers
 from speed.comparison import WrongAnswer, compare, remarks
-from speed.engine import ENGINES, MADE_BY, NOT_KEPT, OURS, PEERS, NotOffered
+from speed.engine import ENGINES, MADE_BY, OURS, PEERS, TRANSIENT, NotOffered
 from speed.four_rows import ROWS, rows
 from speed.pruning import Bench, failure
 from speed.questions import NAMES, Question, question, truth
@@ -73,7 +73,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> str:
     return "counting"
 
 
-def test_what_a_library_cannot_be_asked_is_no_answer_and_the_others_go_on(counting: str, tmp_path: Path) -> None:
+def test_what_a_library_does_not_offer_is_no_answer_and_the_others_go_on(counting: str, tmp_path: Path) -> None:
     """A predicate that is not offered has its reason and neither a time nor a count."""
     outcome = work(job(counting, tmp_path))
     assert outcome.not_offered == {"P5": "it has no text"}
@@ -91,7 +91,7 @@ def test_a_missing_library_is_named_and_nothing_fails(monkeypatch: pytest.Monkey
 
 def test_every_engine_of_a_list_is_a_peer_and_every_lock_is_there() -> None:
     """Names in the lists of environments and tables are names of engines."""
-    for name in (*environments.OF_ENGINES, *MADE_BY, *MADE_BY.values(), *NOT_KEPT):
+    for name in (*environments.OF_ENGINES, *MADE_BY, *MADE_BY.values(), *TRANSIENT):
         assert name in PEERS
     for each in environments.ENVIRONMENTS:
         assert (environments.ROOT / each.lock).exists()
@@ -152,12 +152,12 @@ def test_a_run_over_its_budget_is_ended_with_all_that_it_started(tmp_path: Path)
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_a_peer_that_was_ended_is_not_asked_at_larger_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_peer_that_was_ended_is_not_run_at_larger_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What took too long once is named with the size, and not tried again."""
-    asked: list[int] = []
+    started: list[int] = []
 
     def slow(command: list[str], *_: object) -> Any:
-        asked.append(len(command))
+        started.append(len(command))
         raise subprocess.TimeoutExpired(command, 1.0)
 
     monkeypatch.setattr(pruning, "_ended_in", slow)
@@ -166,7 +166,7 @@ def test_a_peer_that_was_ended_is_not_asked_at_larger_sizes(monkeypatch: pytest.
     second = bench.measure(2_000, ["pyiceberg"])["engines"]["pyiceberg"]["not_run"]
     assert first == "not run: building its table took longer than the budget of 1 s"
     assert second == "not run: 1,000 blocks took it longer than the budget of 1 s"
-    assert len(asked) == 1
+    assert len(started) == 1
 
 
 def test_the_reason_of_a_failure_is_its_exception() -> None:
@@ -234,7 +234,7 @@ def _matches(table: Any, query: Question) -> Any:
     return found.to_numpy()
 
 
-def test_counts_that_cannot_be_right_are_told() -> None:
+def test_counts_that_cannot_be_right_are_reported() -> None:
     """A peer that counts fewer blocks than may match has left some out; one that counts more is named as less sharp."""
     may_match = np.array([2, 4, 6])
     assert remarks(PEERS[0], 3, may_match) == "counts only"
