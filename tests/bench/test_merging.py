@@ -12,7 +12,7 @@ import pytest
 from speed.figures import figures
 from speed.merging import merged, run_of, runs
 from speed.questions import NAMES
-from speed.report import markdown, text, write_docs
+from speed.report import markdown, text, write_docs, write_peers
 
 RUN = Path(__file__).resolve().parents[2] / "bench" / "run.py"
 
@@ -134,6 +134,19 @@ def test_only_what_is_between_the_marks_is_written(tmp_path: Path) -> None:
     assert "old" not in written
     assert written.count("### Goals") == 1
     assert "not all of the same" in (tmp_path / "images" / "performance.svg").read_text()
+
+
+def test_the_newest_peers_have_a_part_of_their_own(tmp_path: Path) -> None:
+    """Their tables are written into their part of the page, without goals, and the other part stays."""
+    page = tmp_path / "performance-figures.md"
+    parts = ("ARGS=--docs", "ARGS=--docs-peers")
+    page.write_text("".join(f"<!-- written by make bench {part}: begin -->\nold\n<!-- end -->\n" for part in parts))
+    write_peers(second(), tmp_path)
+    measured, _, newest = page.read_text().partition("<!-- end -->")
+    assert "old" in measured
+    assert "old" not in newest
+    assert "### 1,000,000 blocks" in newest
+    assert "Goals" not in newest
 
 
 def test_merging_from_the_command_line_measures_nothing(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import types
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import peers
 import pyarrow.compute as pc
 import pytest
 from speed import environments, pruning
-from speed.clock import timed, with_helpers
+from speed.clock import summary, timed, with_helpers
 from speed.comparison import WrongAnswer, compare, remarks
 from speed.engine import ENGINES, MADE_BY, OURS, PEERS, TRANSIENT, NotOffered
 from speed.four_rows import ROWS, rows
@@ -22,7 +23,7 @@ from speed.pruning import Bench, failure
 from speed.questions import NAMES, Question, question, truth
 from speed.rendered import as_values
 from speed.report import markdown
-from speed.worker import Job, work
+from speed.worker import Job, Outcome, work
 from synthetic import FILTERED_COLUMNS, Model
 
 FAKE = "speed.an_engine_of_tests"
@@ -167,6 +168,26 @@ def test_a_peer_that_was_ended_is_not_run_at_larger_sizes(monkeypatch: pytest.Mo
     assert first == "not run: building its table took longer than the budget of 1 s"
     assert second == "not run: 1,000 blocks took it longer than the budget of 1 s"
     assert len(started) == 1
+
+
+def test_the_seconds_of_a_table_count_for_the_engine_that_reads_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the maker of a table took is expected of a larger size too, though its reader makes none."""
+
+    def quick(command: list[str], *_: object) -> Any:
+        given = msgspec.json.decode(Path(command[-1]).read_bytes(), type=Job)
+        made = Outcome(build_s=90.0 if given.only_build else 0.0, timings={"P1": summary([(1.0, 1.0)])})
+        Path(f"{given.out}.json").write_bytes(msgspec.json.encode(made))
+        np.savez(f"{given.out}.npz")
+        return subprocess.CompletedProcess(command, 0, stderr="")
+
+    monkeypatch.setattr(pruning, "_ended_in", quick)
+    monkeypatch.setattr(pruning, "why_missing", lambda _: "")
+    bench = Bench(tmp_path, budget_s=100.0)
+    bench.measure(1_000, ["Iceberg on Spark"])
+    found = bench.measure(2_000, ["Iceberg on Spark"])["engines"]["Iceberg on Spark"]
+    assert found["not_run"] == "not run: would take about 216 s (budget 100 s)"
 
 
 def test_the_reason_of_a_failure_is_its_exception() -> None:
