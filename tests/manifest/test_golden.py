@@ -16,6 +16,8 @@ from support import golden
 
 Build = Callable[[], tuple[FsspecStore, SnapshotPointer]]
 VERSIONS = sorted(path.name for path in golden.FOLDER.iterdir() if path.is_dir())
+PARTS_VERSIONS = sorted(path.name for path in golden.PARTS.iterdir() if path.is_dir())
+TABLES = [*((golden.FOLDER, version) for version in VERSIONS), *((golden.PARTS, version) for version in PARTS_VERSIONS)]
 FEATURE_VERSIONS = sorted(path.name for path in golden.FEATURES.iterdir() if path.is_dir())
 
 
@@ -36,9 +38,10 @@ def test_every_version_that_is_read_has_golden_files() -> None:
     read = range(max(1, FORMAT_VERSION - 2), FORMAT_VERSION + 1)
     assert {f"v{version}" for version in read} <= set(VERSIONS)
     assert {f"v{version}" for version in read if version >= 3} <= set(FEATURE_VERSIONS)
+    assert {f"v{version}" for version in read if version >= 3} <= set(PARTS_VERSIONS)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("root", "version"), TABLES, ids=lambda each: getattr(each, "name", each))
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -57,9 +60,11 @@ def test_every_version_that_is_read_has_golden_files() -> None:
         ("at >= TIMESTAMP '2033-05-18 03:33:20.000001'", [2, 3, 4]),
     ],
 )
-def test_a_table_of_an_older_release_prunes_as_ever(version: str, text: str | None, expected: list[int]) -> None:
+def test_a_table_of_an_older_release_prunes_as_ever(
+    root: Path, version: str, text: str | None, expected: list[int]
+) -> None:
     """Manifests and sidecars as they were written answer the same questions the same way."""
-    warehouse, pointer = _load(golden.FOLDER / version)
+    warehouse, pointer = _load(root / version)
     answer = warehouse.prune(pointer, PruneRequest(filter=text))
     assert answer.blocks is not None
     assert [int(b.location.removesuffix(".parquet")[-1]) for b in answer.blocks] == expected
@@ -96,7 +101,12 @@ def test_constants_and_deletes_of_an_older_release_mean_the_same(
 
 
 @pytest.mark.parametrize(
-    ("build", "root", "count"), [(golden.build, golden.FOLDER, 6), (golden.build_features, golden.FEATURES, 6)]
+    ("build", "root", "count"),
+    [
+        (golden.build, golden.FOLDER, 6),
+        (golden.build_features, golden.FEATURES, 6),
+        (golden.build_parts, golden.PARTS, 6),
+    ],
 )
 def test_the_writer_still_writes_the_golden_json(build: Build, root: Path, count: int) -> None:
     """The same table gives the same manifests: a change of the format is a new version, never an accident."""

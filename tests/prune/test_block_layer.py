@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -69,7 +69,13 @@ class Table:
         self.opened.append(row)
         return self.manifests.blocks(self.head, self.plain.sidecar(row))
 
-    def load_all(self, rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:  # noqa: ARG002  # all are counted
+    def load_all(
+        self,
+        rows: Sequence[int],
+        *,
+        keep: bool = True,  # noqa: ARG002  # all are counted
+        column_ids: Collection[int] = (),  # noqa: ARG002
+    ) -> list[Sidecar]:
         """Open several."""
         return [self.load(row) for row in rows]
 

@@ -26,6 +26,8 @@ TABLE_ID = "00000000-0000-7000-8000-000000000001"
 FOLDER = Path(__file__).resolve().parent.parent / "golden"
 #: Tables whose readers need features, from version 3 on.
 FEATURES = FOLDER.with_name("golden_features")
+#: Tables whose sidecars are in parts, from version 3 on.
+PARTS = FOLDER.with_name("golden_parts")
 
 SCHEMA = Schema.assign(
     [
@@ -153,13 +155,22 @@ def build_features() -> tuple[FsspecStore, SnapshotPointer]:
     return _built(FEATURE_SCHEMA, feature_blocks())
 
 
-def _built(schema: Schema, made: list[Block]) -> tuple[FsspecStore, SnapshotPointer]:
+def build_parts() -> tuple[FsspecStore, SnapshotPointer]:
+    """As :func:`build`, with the sidecars of segments and groups in parts."""
+    return _built(SCHEMA, blocks(), split_from_bytes=0)
+
+
+def _built(
+    schema: Schema, made: list[Block], *, split_from_bytes: int | None = None
+) -> tuple[FsspecStore, SnapshotPointer]:
     ticks = itertools.count(1)
     ids = Ids(clock=lambda: 1_767_225_600_000, entropy=lambda size: next(ticks).to_bytes(size, "big"))
     store = FsspecStore()
     for old in list(store.list(ROOT)):
         store.delete(old.location)
-    warehouse = Warehouse(store, ROOT, ids=ids, shape=Shape(segment_blocks=2, group_segments=2))
+    warehouse = Warehouse(
+        store, ROOT, ids=ids, shape=Shape(segment_blocks=2, group_segments=2), split_from_bytes=split_from_bytes
+    )
     empty = warehouse.create(
         TABLE_ID, schema, cluster_key=("n",), properties={"owner": "golden"}, now_ms=1_767_225_600_000
     )
@@ -169,7 +180,7 @@ def _built(schema: Schema, made: list[Block]) -> tuple[FsspecStore, SnapshotPoin
 
 def main() -> None:
     """Write the golden files of the current format version."""
-    for root, make in ((FOLDER, build), (FEATURES, build_features)):
+    for root, make in ((FOLDER, build), (FEATURES, build_features), (PARTS, build_parts)):
         store, pointer = make()
         folder = root / f"v{FORMAT_VERSION}"
         for stat in store.list(ROOT):

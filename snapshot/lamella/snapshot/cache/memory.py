@@ -285,11 +285,27 @@ class BoundedCache:
             self._entries[key] = (value, size_bytes, counts)
             self.size_bytes += size_bytes
             counts.size_bytes += size_bytes
-            while self.size_bytes > self.max_bytes:
-                _, (_, freed_bytes, of_freed) = self._entries.popitem(last=False)
-                self.size_bytes -= freed_bytes
-                of_freed.size_bytes -= freed_bytes
-                of_freed.evicted += 1
+            self._evict()
+
+    def resize(self, key: _Key, value: object, size_bytes: int) -> None:
+        """Record that a cached value has grown or shrunk; ignored if another value, or none, is cached under the
+        key."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or entry[0] is not value:
+                return
+            counts = entry[2]
+            self._entries[key] = (value, size_bytes, counts)
+            self.size_bytes += size_bytes - entry[1]
+            counts.size_bytes += size_bytes - entry[1]
+            self._evict()
+
+    def _evict(self) -> None:
+        while self.size_bytes > self.max_bytes:
+            _, (_, freed_bytes, of_freed) = self._entries.popitem(last=False)
+            self.size_bytes -= freed_bytes
+            of_freed.size_bytes -= freed_bytes
+            of_freed.evicted += 1
 
     def kind_bytes(self, kind: str) -> int:
         """Returns the bytes of all values of a kind."""
@@ -349,6 +365,10 @@ class CacheNamespace(Generic[_T]):
     def remember(self, name: Hashable, value: _T, size_bytes: int) -> None:
         """Cache a value that had not been requested: it was just written."""
         self._memory_cache.put((self._kind, name), value, size_bytes, was_missed=False)
+
+    def resize(self, name: Hashable, value: _T, size_bytes: int) -> None:
+        """Record the new size of a cached value, as :meth:`BoundedCache.resize`."""
+        self._memory_cache.resize((self._kind, name), value, size_bytes)
 
     def load(self, name: Hashable, make: Callable[[], tuple[_T, int]]) -> _T:
         """Returns the cached value or loads it, as :meth:`BoundedCache.load`."""

@@ -6,7 +6,7 @@ come from are not needed any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Final, Literal, Protocol
 
@@ -37,8 +37,9 @@ Rows = npt.NDArray[np.int64]
 class Load(Protocol):
     """Opens the sidecars of segments by their rows."""
 
-    def __call__(self, rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
-        """Opens sidecars. ``keep`` False: they are read once and need not stay in memory."""
+    def __call__(self, rows: Sequence[int], *, keep: bool = True, column_ids: Collection[int] = ()) -> list[Sidecar]:
+        """Opens sidecars. ``keep`` False: they are read once and need not stay in memory. ``column_ids``: columns that
+        will be asked for."""
         ...
 
 
@@ -75,10 +76,12 @@ class Assembly:
     def _read(self) -> None:
         zones = {leaf: _Zones(leaf.dtype, self._count) for leaf in self._leaves}
         numbers = {name: _Numbers(self._count) for name in self._names}
+        column_ids = [leaf.id for leaf in self._leaves]
         for at in range(0, len(self._segments), _OPEN_SEGMENTS):
             segments = self._segments[at : at + _OPEN_SEGMENTS]
             counts = self._counts[at : at + _OPEN_SEGMENTS].tolist()
-            for sidecar, count in zip(self._load(segments, keep=False), counts, strict=True):
+            opened = self._load(segments, keep=False, column_ids=column_ids)
+            for sidecar, count in zip(opened, counts, strict=True):
                 if len(sidecar) != count:
                     raise ManifestError(f"a segment has {len(sidecar)} blocks, but {count} according to its snapshot")
                 for leaf, joining in zones.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
@@ -14,6 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lamella.snapshot.columnar.column_parts import (
+    Arrays,
+    ColumnParts,
+    Fetch,
+    InMemory,
+    column_of,
+    file_bytes,
+    joined,
+    read_tail,
+    stream,
+)
 from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, WideKeys, joined_keys, split_wide
 from lamella.snapshot.columnar.zones import (
     HIGH_EXACT,
@@ -64,6 +75,7 @@ class SidecarRefs:
 
     def __init__(self, segments: Sidecar, of: Literal["sidecar", "manifest"] = "sidecar") -> None:
         self._segments = segments
+        self._of = of
         self._location = f"{of}.location"
         self._sha256 = f"{of}.sha256"
         self._size_bytes = f"{of}.size_bytes"
@@ -86,11 +98,22 @@ class SidecarRefs:
 
     def _made(self, row: int) -> ObjectRef:
         segments = self._segments
+        tail_bytes = 0 if self._tail_bytes is None else int(self._tail_bytes[row])
         return ObjectRef(
             location=segments.text_at(self._location, row),
             sha256=segments.text_at(self._sha256, row),
             size_bytes=int(segments.numbers(self._size_bytes)[row]),
+            tail_bytes=tail_bytes,
+            tail_sha256=segments.text_at(f"sidecar.{_TAIL_SHA256}", row) if tail_bytes else "",
         )
+
+    @cached_property
+    def _tail_bytes(self) -> npt.NDArray[np.int64] | None:
+        """The sizes of the sidecars' tails; None if no sidecar is in parts."""
+        if self._of != "sidecar":
+            return None
+        found: npt.NDArray[np.int64] = self._segments.numbers(f"sidecar.{_TAIL_BYTES}")
+        return found if found.any() else None
 
 
 # Sidecars: one layer's zone maps and addresses as an Arrow IPC file of one record batch, uncompressed.
@@ -114,7 +137,10 @@ _HEADER: Final = b"lamella.header"
 BLOCK_KEY: Final = ("block_key.high", "block_key.low")
 #: The arrays of cluster key ids and levels, with the values of a block that lacks them.
 CLUSTERED: Final = ("cluster.key_id", "cluster.level")
-_WITHOUT: Final = dict(zip(CLUSTERED, (-1, 0), strict=True))
+#: The ends of the names of the arrays of the tails of sidecars; only if one of these is in parts.
+_TAIL_BYTES: Final = "tail_bytes"
+_TAIL_SHA256: Final = "tail_sha256"
+_WITHOUT: Final = {**dict(zip(CLUSTERED, (-1, 0), strict=True)), f"sidecar.{_TAIL_BYTES}": 0}
 #: The array of the numbers of rows that are not deleted.
 LIVE: Final = "live_row_count"
 #: Counts, sizes and ids are added up; a sum over another type would fail or be inexact.
@@ -127,6 +153,8 @@ _FLOATS: Final = {"halffloat": "f2", "float": "f4", "double": "f8"}
 #: The value of each hexadecimal digit.
 _DIGITS: Final = np.zeros(256, dtype=np.uint16)
 _DIGITS[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16)
+#: About what the zone maps of one entry and column take.
+_ENTRY_BYTES: Final = 40
 #: Up to this many texts are read faster one by one than by Arrow.
 _FEW_TEXTS: Final = 64
 
@@ -139,48 +167,77 @@ class Clustered(NamedTuple):
 
 
 def _is_count(name: str) -> bool:
-    return name in _COUNTS or name.endswith((".size", ".size_bytes", ".nulls"))
+    return name in _COUNTS or name.endswith((".size", ".size_bytes", ".nulls", f".{_TAIL_BYTES}"))
 
 
 class Sidecar:
-    """A sidecar in memory; arrays are views of ``data``, created on first access."""
+    """A sidecar in memory; arrays are views of ``data``, created on first access.
 
-    def __init__(self, data: bytes | memoryview) -> None:
-        """Open a sidecar file; raises ManifestError or UnsupportedFormat."""
+    The arrays of a column of a sidecar in parts are read when they are first asked for; that raises HashMismatch,
+    ManifestError, and the errors of a store.
+    """
+
+    def __init__(self, data: bytes | memoryview, *, fetch: Fetch | None = None, location: str = "the sidecar") -> None:
+        """Open a sidecar file; raises ManifestError or UnsupportedFormat.
+
+        ``fetch``: reads its parts; then ``data`` is its tail. ``location``: for messages.
+        """
+        tail = read_tail(data)
         try:
-            reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(data)))
+            reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(data if tail is None else tail.common)))
             metadata = reader.schema.metadata or {}
             version = int(metadata.get(_VERSION, b"0"))
             if version > FORMAT_VERSION:
                 raise UnsupportedFormat(f"a sidecar has format version {version}", format_version=version)
             if version < 1 or reader.num_record_batches != 1:
                 raise ManifestError("not a sidecar")
-            self._batch = reader.get_batch(0)
-            self._batch.validate(full=True)  # otherwise a wrong offset could read memory outside of the sidecar
-            names = self._batch.schema.names
+            names = reader.schema.names
             if version <= LAST_WITH_OLD_NAMES:
                 names = [re.sub(r"^companion\.", "sidecar.", name) for name in names]
-            self._index = {name: i for i, name in enumerate(names)}
+            #: The arrays that no column has; of a sidecar that is not in parts, all arrays.
+            self._arrays_of_all = Arrays.of(reader.get_batch(0), names)
             #: The schema whose columns and types the zone maps use.
             self.schema_id = int(metadata.get(_SCHEMA_ID, b"0"))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise ManifestError(f"a sidecar cannot be read: {error}") from error
         self.header: bytes = metadata.get(_HEADER, b"")
         self.size_bytes = len(data)
-        self.column_count = len(self._index)
+        #: The parts of columns; None: it is not in parts.
+        self.column_parts: ColumnParts | None = None
+        if tail is not None:
+            self.column_parts = ColumnParts(tail.directory, InMemory(data, location) if fetch is None else fetch)
         self._zones: dict[tuple[int, DataType], Zones] = {}
         self._views: dict[int, EvolvedSidecar] = {}
         self._arrays: dict[str, npt.NDArray[Any]] = {}
         self._text_views: dict[str, tuple[npt.NDArray[np.int64], memoryview]] = {}
 
     def __len__(self) -> int:
-        return int(self._batch.num_rows)
+        return int(self._arrays_of_all.batch.num_rows)
+
+    @property
+    def array_count(self) -> int:
+        """Returns the number of arrays in memory."""
+        return len(self._arrays_of_all.positions) + (0 if self.column_parts is None else self.column_parts.array_count)
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Returns whether arrays of columns are read when they are asked for."""
+        return self.column_parts is not None
+
+    def lacks(self, column_ids: Iterable[int]) -> bool:
+        """Returns whether the arrays of one of the columns have to be fetched from a store before they can be used."""
+        return self.column_parts is not None and self.column_parts.lacks(column_ids)
+
+    def read(self, column_ids: Iterable[int]) -> None:
+        """Read the arrays of columns together, which are otherwise read one by one when they are asked for."""
+        if self.column_parts is not None:
+            self.column_parts.read(column_ids)
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
         """Returns a numeric column as an array, without copying; raises ManifestError for an unknown name."""
         found = self._arrays.get(name)
         if found is None:
-            if name in _WITHOUT and name not in self._index:
+            if name in _WITHOUT and not self._has(name):
                 return np.full(len(self), _WITHOUT[name], dtype=np.int64)
             column = self._column(name)
             is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
@@ -196,7 +253,7 @@ class Sidecar:
 
     def live_row_counts(self) -> npt.NDArray[np.int64]:
         """Returns the numbers of rows that are not deleted, -1 where unknown."""
-        return self.numbers(LIVE if LIVE in self._index else "row_count")
+        return self.numbers(LIVE if self._has(LIVE) else "row_count")
 
     def texts(self, name: str, rows: npt.NDArray[Any] | None = None) -> list[str]:
         """Returns the values of a text column, all or those of some rows; raises ManifestError for an unknown name."""
@@ -250,16 +307,16 @@ class Sidecar:
 
     def has_member(self, name: str) -> bool:
         """For a segment's sidecar: returns whether a block has the member "constants" or "deletes"."""
-        return name in self._index
+        return self._has(name)
 
     def member_array(self, name: str, rows: npt.NDArray[Any] | None) -> pa.Array | None:
         """For a segment's sidecar: returns "constants" or "deletes" of all or some blocks as JSON, empty for a block
         without any; None if no block has any."""
-        return self.text_array(name, rows) if name in self._index else None
+        return self.text_array(name, rows) if self._has(name) else None
 
     def constants(self, rows: npt.NDArray[Any]) -> list[dict[int, Bound | None] | None]:
         """For a segment's sidecar: returns the constants of blocks, None for a block without any."""
-        if CONSTANTS not in self._index:
+        if not self._has(CONSTANTS):
             return [None] * len(rows)
         codes, known = self._known_constants
         return [known[code] for code in codes[rows].tolist()]
@@ -270,7 +327,7 @@ class Sidecar:
 
     def deletes(self, rows: npt.NDArray[Any]) -> list[tuple[DeleteFile, ...] | None]:
         """For a segment's sidecar: returns the deletes of blocks, None for a block without any."""
-        return [None] * len(rows) if DELETES not in self._index else deletes_of(self.text_array(DELETES, rows))
+        return [None] * len(rows) if not self._has(DELETES) else deletes_of(self.text_array(DELETES, rows))
 
     def older_schema_ids(self, rows: npt.NDArray[Any], current: int) -> list[int | None]:
         """For a segment's sidecar: returns the schema that blocks were written with, None where it is the current
@@ -283,11 +340,11 @@ class Sidecar:
     def written_with(self) -> int | npt.NDArray[np.int64]:
         """For a segment's sidecar: returns the schemas that its blocks were written with, one number if all have the
         same."""
-        return self.numbers("schema_id") if "schema_id" in self._index else self.schema_id
+        return self.numbers("schema_id") if self._has("schema_id") else self.schema_id
 
     def block_keys(self) -> BlockKeys | None:
         """For a segment's sidecar: returns the keys of its blocks; None if an older release wrote it."""
-        if BLOCK_KEY[0] not in self._index:
+        if not self._has(BLOCK_KEY[0]):
             return None
         return np.stack([self.numbers(half) for half in BLOCK_KEY], axis=1)
 
@@ -297,13 +354,13 @@ class Sidecar:
 
     def null_counts(self, column_id: int, dtype: DataType) -> npt.NDArray[np.int64]:
         """Returns the null counts of a column, -1 where unknown."""
-        if f"{column_id}.nulls" not in self._index or self._type_text(column_id) != str(dtype):
+        if not self._has(f"{column_id}.nulls") or self._type_text(column_id) != str(dtype):
             return np.full(len(self), -1, dtype=np.int64)
         return self.numbers(f"{column_id}.nulls")
 
     def sums(self, column_id: int, dtype: DataType) -> list[int | None]:
         """Returns the sums of a column in units of the type's last digit, None where unknown; raises ManifestError."""
-        if f"{column_id}.sum" not in self._index or self._type_text(column_id) != str(dtype):
+        if not self._has(f"{column_id}.sum") or self._type_text(column_id) != str(dtype):
             return [None] * len(self)
         texts = self.texts(f"{column_id}.sum")
         known = iter(sum_values(dtype, [text for text in texts if text]))
@@ -313,14 +370,14 @@ class Sidecar:
         """Returns where the statistics of a column do not come from the file's own footer (scanned values, a
         default)."""
         name = f"{column_id}.elsewhere"
-        return self.numbers(name) != 0 if name in self._index else np.zeros(len(self), dtype=bool)
+        return self.numbers(name) != 0 if self._has(name) else np.zeros(len(self), dtype=bool)
 
     def column_size_bytes(self, column_ids: Sequence[int]) -> npt.NDArray[np.int64]:
         """Returns the compressed bytes of the columns, summed per entry."""
         total = np.zeros(len(self), dtype=np.int64)
         for column_id in column_ids:
             name = f"{column_id}.size"
-            if name in self._index:
+            if self._has(name):
                 total += self.numbers(name)
         return total
 
@@ -330,28 +387,44 @@ class Sidecar:
             view = self._text_views[name] = _text_view(self.text_array(name))
         return view
 
+    def _of(self, name: str) -> Arrays | None:
+        """Returns the arrays among which one is, if it exists."""
+        column_id = None if self.column_parts is None else column_of(name)
+        if self.column_parts is None or column_id is None:
+            return self._arrays_of_all
+        found = self.column_parts.of(column_id)
+        if found is not None and found.batch.num_rows != len(self):
+            raise ManifestError(f"a part of a sidecar has {found.batch.num_rows} rows, not {len(self)}")
+        return found
+
+    def _has(self, name: str) -> bool:
+        arrays = self._of(name)
+        return arrays is not None and name in arrays.positions
+
     def _column(self, name: str) -> Any:
-        if name not in self._index:
+        arrays = self._of(name)
+        if arrays is None or name not in arrays.positions:
             raise ManifestError(f"a sidecar is missing its column {name!r}")
-        return self._batch.column(self._index[name])
+        return arrays.batch.column(arrays.positions[name])
 
     def _load(self, column_id: int, dtype: DataType) -> Zones:
-        if f"{column_id}.flags" not in self._index or self._type_text(column_id) != str(dtype):
+        if not self._has(f"{column_id}.flags") or self._type_text(column_id) != str(dtype):
             return nothing_known(len(self))
         flags = self.numbers(f"{column_id}.flags")
         zones = Zones(self._keys(f"{column_id}.min", dtype), self._keys(f"{column_id}.max", dtype), flags)
-        if f"{column_id}.spans" in self._index:
-            edges = self._batch.column(self._index[f"{column_id}.spans"])
+        if self._has(f"{column_id}.spans"):
+            edges = self._column(f"{column_id}.spans")
             zones.spans = Spans(_array(edges.offsets), _array(edges.values))
-        if f"{column_id}.bucket" in self._index:
+        if self._has(f"{column_id}.bucket"):
             zones.buckets = Buckets(dtype, self.numbers(f"{column_id}.bucket"))
         return zones
 
     def _type_text(self, column_id: int) -> str:
-        index = self._index.get(f"{column_id}.flags")
-        if index is None:
+        name = f"{column_id}.flags"
+        arrays = self._of(name)
+        if arrays is None or name not in arrays.positions:
             return ""
-        field = self._batch.schema.field(index)
+        field = arrays.batch.schema.field(arrays.positions[name])
         return str((field.metadata or {}).get(b"type", b"").decode("utf-8", "replace"))
 
     def _keys(self, name: str, dtype: DataType) -> Keys | None:
@@ -433,8 +506,13 @@ def _array(column: pa.Array) -> npt.NDArray[Any]:
     return np.frombuffer(data, dtype=dtype, count=len(column), offset=column.offset * dtype.itemsize)
 
 
-def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -> bytes:
-    """Builds the sidecar of a segment: one row per block, with statistics in terms of ``schema``."""
+def build_blocks(
+    schema: Schema, blocks: Sequence[Block], header: bytes = b"", *, split_from_bytes: int | None = None
+) -> bytes:
+    """Builds the sidecar of a segment: one row per block, with statistics in terms of ``schema``.
+
+    It is in parts if it would have ``split_from_bytes`` or more as one Arrow file; None: never.
+    """
     columns = _Columns(schema.schema_id, FORMAT_VERSION)
     columns.add("location", pa.array([b.location for b in blocks], pa.large_string()))
     for name in ("row_count", "file_size", "block_size"):
@@ -466,17 +544,25 @@ def build_blocks(schema: Schema, blocks: Sequence[Block], header: bytes = b"") -
         elsewhere = [_is_from_elsewhere(each) for each in of_leaf]
         if any(elsewhere):
             columns.add(f"{leaf.id}.elsewhere", pa.array(np.array(elsewhere, dtype=np.uint8)))
-    return columns.file(header)
+    return columns.file(header, split_from_bytes=split_from_bytes)
 
 
-def build_segments(schema: Schema, segments: Sequence[SegmentRef], header: bytes = b"") -> bytes:
-    """Builds the sidecar of a snapshot or group: one row per segment, with statistics in terms of ``schema``."""
+def build_segments(
+    schema: Schema, segments: Sequence[SegmentRef], header: bytes = b"", *, split_from_bytes: int | None = None
+) -> bytes:
+    """Builds the sidecar of a snapshot or group: one row per segment, with statistics in terms of ``schema``.
+
+    ``split_from_bytes``: as there; a snapshot's is never in parts, since a catalog refers to it as a whole.
+    """
     columns = _Columns(schema.schema_id, FORMAT_VERSION)
     columns.add("segment_id", pa.array([s.segment_id for s in segments], pa.large_string()))
     for part, refs in (("manifest", [s.manifest for s in segments]), ("sidecar", [s.sidecar for s in segments])):
         columns.add(f"{part}.location", pa.array([r.location for r in refs], pa.large_string()))
         columns.add(f"{part}.sha256", pa.array([r.sha256 for r in refs], pa.large_string()))
         columns.add(f"{part}.size_bytes", pa.array([r.size_bytes for r in refs], pa.int64()))
+        if any(r.tail_bytes for r in refs):
+            columns.add(f"{part}.{_TAIL_BYTES}", pa.array([r.tail_bytes for r in refs], pa.int64()))
+            columns.add(f"{part}.{_TAIL_SHA256}", pa.array([r.tail_sha256 for r in refs], pa.large_string()))
     columns.add("row_count", pa.array([s.summary.row_count for s in segments], pa.int64()))
     columns.add("block_count", pa.array([s.summary.block_count for s in segments], pa.int64()))
     columns.add("file_size", pa.array([s.summary.compressed_byte_size for s in segments], pa.int64()))
@@ -485,7 +571,7 @@ def build_segments(schema: Schema, segments: Sequence[SegmentRef], header: bytes
         _add_live_rows(columns, [s.summary.live_row_count for s in segments])
     rows = [s.summary.row_count for s in segments]
     _add_zones(columns, schema, rows, [s.summary.col_stats for s in segments])
-    return columns.file(header)
+    return columns.file(header, split_from_bytes=split_from_bytes)
 
 
 def _add_live_rows(columns: _Columns, counts: Sequence[int | None]) -> None:
@@ -503,15 +589,33 @@ class _Columns:
         self._fields.append(pa.field(name, array.type, nullable=False, metadata=metadata or None))
         self._arrays.append(array)
 
-    def file(self, header: bytes) -> bytes:
+    def file(self, header: bytes, *, split_from_bytes: int | None) -> bytes:
+        """Returns the sidecar, in parts if it would have ``split_from_bytes`` or more (None: never)."""
         metadata = {_VERSION: str(self._format_version).encode(), _HEADER: header}
         if self._schema_id:
             metadata[_SCHEMA_ID] = str(self._schema_id).encode()
-        schema = pa.schema(self._fields, metadata=metadata)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, schema) as writer:
-            writer.write_batch(pa.record_batch(self._arrays, schema=schema))
-        return bytes(sink.getvalue())
+        if split_from_bytes is None or file_bytes(self._arrays) < split_from_bytes:
+            return _arrow_file(self._fields, self._arrays, metadata)
+        of_column: dict[int | None, list[int]] = {None: []}
+        for number, field in enumerate(self._fields):
+            of_column.setdefault(column_of(field.name), []).append(number)
+        common = of_column.pop(None)
+        return joined(
+            _arrow_file([self._fields[each] for each in common], [self._arrays[each] for each in common], metadata),
+            [
+                (column_id, stream([self._fields[each] for each in numbers], [self._arrays[each] for each in numbers]))
+                for column_id, numbers in of_column.items()
+                if column_id is not None
+            ],
+        )
+
+
+def _arrow_file(fields: Sequence[pa.Field], arrays: Sequence[pa.Array], metadata: dict[bytes, bytes]) -> bytes:
+    schema = pa.schema(fields, metadata=metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(pa.record_batch(arrays, schema=schema))
+    return bytes(sink.getvalue())
 
 
 _RANGES: Final = attrgetter("ranges")
@@ -713,9 +817,32 @@ class JoinedSidecar(Sidecar):
         self._numbers: dict[str, npt.NDArray[Any]] = {}
         self._joined: dict[tuple[int, DataType], Zones] = {}
         self._nulls: dict[tuple[int, DataType], npt.NDArray[np.int64]] = {}
+        #: Called when columns of parts were joined, with the approximate bytes of all that were.
+        self.on_growth: Callable[[int], None] | None = None
 
     def __len__(self) -> int:
         return int(self._starts[-1])
+
+    @property
+    def sidecars(self) -> list[Sidecar]:
+        """Returns the sidecars that are joined."""
+        return [part for part, _ in self._parts]
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Returns whether arrays of columns of a sidecar are read when they are asked for."""
+        return any(part.is_in_parts for part in self.sidecars)
+
+    def lacks(self, column_ids: Iterable[int]) -> bool:
+        """Returns whether a sidecar has to fetch one of the columns."""
+        ids = list(column_ids)
+        return any(part.lacks(ids) for part in self.sidecars)
+
+    def read(self, column_ids: Iterable[int]) -> None:
+        """Read the arrays of columns, one sidecar after another."""
+        ids = list(column_ids)
+        for part in self.sidecars:
+            part.read(ids)
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
         """Returns a numeric column as an array; raises ManifestError if a part lacks it."""
@@ -771,6 +898,8 @@ class JoinedSidecar(Sidecar):
             found = self._joined[key] = joined_zones(
                 dtype, [_taken(part.zones(column_id, dtype), rows) for part, rows in self._parts]
             )
+            if self.on_growth is not None:
+                self.on_growth(_ENTRY_BYTES * len(self) * len(self._joined))
         return found
 
     def null_counts(self, column_id: int, dtype: DataType) -> npt.NDArray[np.int64]:

@@ -254,7 +254,8 @@ class SnapshotBlocks:
                 yield from self.pieces_of(chunk, mine, cached)
                 continue
             single = mine.tolist()
-            for row, sidecar in zip(single, load(single), strict=True):
+            opened = load(single, column_ids=[leaf.id for leaf in columns])
+            for row, sidecar in zip(single, opened, strict=True):
                 yield Piece(None, CachedColumns.of(sidecar, columns), row, row + 1, 0, len(sidecar))
 
     def pieces_of(self, chunk: Chunk, rows: Rows, columns: CachedColumns) -> Iterator[Piece]:

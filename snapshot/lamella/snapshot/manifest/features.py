@@ -22,6 +22,10 @@ FEATURES: Final = (CONSTANTS, DELETES)
 CONSTRAINTS: Final = "constraints"
 #: The features of writers that this release knows, and that its own writers support.
 WRITER_FEATURES: Final = (CONSTRAINTS,)
+#: Large sidecars are in parts, of which a reference records the tail.
+SIDECAR_PARTS: Final = "sidecar_parts"
+#: The features of manifests and sidecars that this release reads; readers and writers of blocks need not know them.
+FORMAT_FEATURES: Final = (SIDECAR_PARTS,)
 
 _MEANING: Final = {
     CONSTANTS: "columns whose values are not in the files",

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from lamella.snapshot.manifest.features import CONSTANTS, DELETES, WRITER_FEATURES
+from lamella.snapshot.manifest.features import CONSTANTS, DELETES, FORMAT_FEATURES, SIDECAR_PARTS, WRITER_FEATURES
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.sketch import Sketch
 from lamella.snapshot.stats import Bound, ColumnStats
@@ -25,12 +25,18 @@ MAX_LEVEL: Final = 32
 RowChange = Literal["append", "delete", "replace", "overwrite"]
 
 
-class ObjectRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An object that Lamella wrote: its location, size, and the SHA-256 of its bytes (hexadecimal)."""
+class ObjectRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An object that Lamella wrote: its location, size, and the SHA-256 of its bytes (hexadecimal).
+
+    ``tail_bytes``, ``tail_sha256``: of a sidecar in parts, the size and the SHA-256 of its tail, which has the hashes
+    of its parts. 0: it is not in parts.
+    """
 
     location: str
     size_bytes: Int64
     sha256: str
+    tail_bytes: Int64 = 0
+    tail_sha256: str = ""
 
 
 class ColumnMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -259,6 +265,7 @@ class GroupRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     ``dropped``: numbers of the group's segments, ascending, that are no longer in the table; ``segment_count`` and
     ``summary`` (in terms of the schema ``schema_id``) describe the others, whose locations lie between
     ``first_location`` and ``last_location``. ``block_schema_ids``: the schemas that blocks were written with.
+    ``has_parts``: the sidecar of the group or of one of its segments is in parts.
     """
 
     group_id: str
@@ -273,6 +280,13 @@ class GroupRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     block_schema_ids: tuple[int, ...]
     schema_id: int = 0
     dropped: tuple[int, ...] = ()
+    has_parts: bool = False
+
+
+def format_features(refs: Iterable[SegmentRef | GroupRef]) -> tuple[str, ...]:
+    """Returns the names of the features that a reader of manifests must know to read what these refer to."""
+    has_parts = any(ref.sidecar.tail_bytes or (isinstance(ref, GroupRef) and ref.has_parts) for ref in refs)
+    return (SIDECAR_PARTS,) if has_parts else ()
 
 
 class DirectoryRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -420,7 +434,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     def features(self) -> tuple[str, ...]:
         """Returns the features that readers of the blocks must support."""
         listed = () if self.required_features is msgspec.UNSET else self.required_features
-        return tuple(name for name in listed if name not in WRITER_FEATURES)
+        return tuple(name for name in listed if name not in (*WRITER_FEATURES, *FORMAT_FEATURES))
 
     @property
     def schema_ids_in_use(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ kept is opened only because its blocks' addresses are in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 import numpy as np
@@ -294,7 +294,12 @@ def _summary_stage(alive: bool, size_bytes: int) -> Stage:
 
 
 def _one_by_one(load: Callable[[int], Sidecar]) -> Load:
-    def many(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:  # noqa: ARG001  # ``load`` decides
+    def many(
+        rows: Sequence[int],
+        *,
+        keep: bool = True,  # noqa: ARG001  # ``load`` decides
+        column_ids: Collection[int] = (),  # noqa: ARG001
+    ) -> list[Sidecar]:
         return [load(row) for row in rows]
 
     return many

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from lamella.snapshot.columnar.column_parts import tail_of
 from lamella.snapshot.errors import (
     InvalidRequest,
     LamellaError,
@@ -87,7 +88,16 @@ def read_sidecar(store: Store, ref: ObjectRef, note: Note, *, segment_id: str | 
         return None
     if len(data) != ref.size_bytes:
         wrong("manifest_size", f"it has {len(data)} bytes, not the recorded {ref.size_bytes}")
+    if ref.tail_bytes and not _has_tail(data, ref):
+        wrong("sidecar_differs", "its tail is not the one that is recorded, so no part of it can be read")
     return data
+
+
+def _has_tail(data: bytes, ref: ObjectRef) -> bool:
+    try:
+        return tail_of(data) == (ref.tail_bytes, ref.tail_sha256)
+    except ManifestError:
+        return False
 
 
 #: Default share and minimum number of blocks.

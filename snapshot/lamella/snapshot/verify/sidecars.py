@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.columnar import build_blocks, build_segments
+from lamella.snapshot.columnar.column_parts import whole_batch
 from lamella.snapshot.columnar.sidecar import BLOCK_KEY
 from lamella.snapshot.columnar.zones import HIGH_EXACT, LOW_EXACT
 from lamella.snapshot.errors import AlreadyExists, LamellaError, ManifestError, ObjectNotFound, StoreError
@@ -60,15 +61,16 @@ def as_of(table: Versioned, schema_id: int) -> AsOf:
     return AsOf((*(schema for schema in table.history if schema.schema_id != schema_id), wanted))
 
 
-def segment_sidecar(table: Versioned, segment: Segment) -> bytes:
-    """Builds a segment's sidecar from its manifest.
+def segment_sidecar(table: Versioned, segment: Segment, *, in_parts: bool = False) -> bytes:
+    """Builds a segment's sidecar from its manifest, ``in_parts`` or as a whole, as the reference to it says.
 
     Raises:
         InvalidSchema: an unknown schema.
         ManifestError: unreadable statistics.
     """
     then = as_of(table, segment.schema_id)
-    built = build_blocks(then.history[-1], commits.seen_blocks(then, segment.blocks))
+    seen = commits.seen_blocks(then, segment.blocks)
+    built = build_blocks(then.history[-1], seen, split_from_bytes=0 if in_parts else None)
     return _as_written(segment.format_version, built)
 
 
@@ -101,7 +103,7 @@ def _as_written(version: int, data: bytes) -> bytes:
     """Returns a sidecar as a release of its format version would have written it."""
     if version > LAST_WITH_OLD_NAMES:
         return data
-    batch = _opened(data)
+    batch = whole_batch(data)
     fields = [_before_version_3(field) for field in batch.schema]
     metadata = {**(batch.schema.metadata or {}), _VERSION: str(version).encode()}
     schema = pa.schema(fields, metadata=metadata)
@@ -116,10 +118,11 @@ def _before_version_3(field: pa.Field) -> pa.Field:
     return field.with_name(f"companion.{rest}") if dot and first == "sidecar" else field
 
 
-def group_sidecar(table: Versioned, group: Group) -> bytes:
-    """Builds a group's sidecar from its manifest; raises as :func:`segment_sidecar`."""
+def group_sidecar(table: Versioned, group: Group, *, in_parts: bool = False) -> bytes:
+    """Builds a group's sidecar from its manifest, as :func:`segment_sidecar`."""
     then = as_of(table, group.schema_id)
-    built = build_segments(then.history[-1], commits.seen_refs(then, group.segments))
+    seen = commits.seen_refs(then, group.segments)
+    built = build_segments(then.history[-1], seen, split_from_bytes=0 if in_parts else None)
     return _as_written(group.format_version, built)
 
 
@@ -210,8 +213,8 @@ def _repaired(store: Store, ref: ObjectRef, finding: Finding, built: bytes | Non
 def differences(recorded: bytes, built: bytes) -> Iterator[str]:
     """Yields the differences between two sidecars, column by column."""
     try:
-        ours, theirs = _opened(built), _opened(recorded)
-    except (pa.ArrowException, OSError, ValueError) as error:
+        ours, theirs = whole_batch(built), whole_batch(recorded)
+    except (pa.ArrowException, OSError, ValueError, LamellaError) as error:
         yield f"it is not a sidecar: {error}"
         return
     if ours.num_rows != theirs.num_rows:
@@ -229,15 +232,6 @@ def differences(recorded: bytes, built: bytes) -> Iterator[str]:
         text = _column(name, ours, theirs)
         if text is not None:
             yield text
-
-
-def _opened(data: bytes) -> pa.RecordBatch:
-    reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(data)))
-    if reader.num_record_batches != 1:
-        raise ValueError(f"{reader.num_record_batches} record batches")
-    batch = reader.get_batch(0)
-    batch.validate(full=True)
-    return batch
 
 
 def _metadata(ours: dict[bytes, bytes], theirs: dict[bytes, bytes]) -> Iterator[str]:

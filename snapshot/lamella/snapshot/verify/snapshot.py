@@ -26,6 +26,7 @@ from lamella.snapshot.manifest import (
     decode_group,
     decode_segment,
     decode_snapshot,
+    format_features,
 )
 from lamella.snapshot.manifest.codec import check_hash
 from lamella.snapshot.manifest.replaced_files import ReplacedSet
@@ -86,7 +87,7 @@ def check_segment(
     check_sidecar(
         store,
         ref.sidecar,
-        lambda: segment_sidecar(snapshot, whole),
+        lambda: segment_sidecar(snapshot, whole, in_parts=ref.sidecar.tail_bytes > 0),
         note,
         segment_id=segment_id,
         repair=repair,
@@ -349,7 +350,13 @@ def check_group(
                 (s.by_id()[problem.column_id].name for s in snapshot.history if problem.column_id in s.by_id()), None
             )
         note(found(problem.code, problem.message, at=at, segment_id=problem.child, column=column))
-    check_sidecar(store, ref.sidecar, lambda: group_sidecar(snapshot, whole), note, repair=repair)
+    check_sidecar(
+        store,
+        ref.sidecar,
+        lambda: group_sidecar(snapshot, whole, in_parts=ref.sidecar.tail_bytes > 0),
+        note,
+        repair=repair,
+    )
     data = read_derived(store, ref.locations, lambda: _location_index(store, whole), note, repair=repair)
     if data is not None:
         try:
@@ -376,6 +383,7 @@ def _group_problems(snapshot: Snapshot, ref: GroupRef, group: Group) -> Iterator
     if (group.group_id, group.schema_id) != (ref.group_id, ref.schema_id):
         yield Problem("manifest_identity", f"it is group {group.group_id} of schema {group.schema_id}")
     required = {name for segment in group.segments for name in segment.summary.required_features}
+    required |= {*format_features(group.segments)}
     yield from _feature_problems(required, group.required_features)
     numbers = list(ref.dropped)
     if numbers != sorted(set(numbers)) or any(not 0 <= number < len(group.segments) for number in numbers):
@@ -483,7 +491,8 @@ def check_snapshot(
 def _snapshot_problems(snapshot: Snapshot) -> Iterator[Problem]:
     refs: tuple[SegmentRef | GroupRef, ...] = (*snapshot.groups, *snapshot.segments)
     required = {name for ref in refs for name in ref.summary.required_features}
-    yield from _feature_problems(required, snapshot.features)
+    listed = () if snapshot.required_features is msgspec.UNSET else snapshot.required_features
+    yield from _feature_problems(required | {*format_features(refs)}, listed)
     schemas = known_schemas(snapshot)
     if len(schemas) != len(snapshot.history):
         yield Problem("schema_ids_differ", "two schemas of the table have the same id")

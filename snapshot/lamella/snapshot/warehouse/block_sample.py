@@ -156,6 +156,7 @@ class BlockSample:
         """Returns the zone maps of a column."""
         found = self._zones.get(leaf)
         if found is None:
+            self._manifests.read_columns(self._sidecars, [leaf.id])
             parts = [each.zones(leaf.id, leaf.dtype) for each in self._sidecars]
             if parts:
                 whole = joined_zones(leaf.dtype, parts)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, overload
 
 import msgspec
@@ -15,8 +16,9 @@ from lamella.snapshot.columnar import Sidecar
 from lamella.snapshot.columnar.chunk import Columns, Load
 from lamella.snapshot.columnar.sidecar import SidecarRefs
 from lamella.snapshot.columnar.snapshot_blocks import BatchSizes, SnapshotBlocks
+from lamella.snapshot.errors import UnknownColumn
 from lamella.snapshot.expression import BoundPredicate, Filters, Predicate, text_of
-from lamella.snapshot.expression.bound import BoundTerm, BoundTest
+from lamella.snapshot.expression.bound import BoundTerm, BoundTest, columns_of
 from lamella.snapshot.index import Kind, Part, PartRef, PossibleOutcomes, Probe, kind_named, kinds
 from lamella.snapshot.index.definition import term_in, term_key
 from lamella.snapshot.index.directory import Directory, Numbers
@@ -105,7 +107,7 @@ class _Pages:
 class _Silent:
     """The probe of a part that was built over an incompatible type: it knows nothing."""
 
-    def possible_outcomes(self, test: BoundTest, rows: Numbers) -> PossibleOutcomes | None:  # noqa: ARG002  # whatever is asked
+    def possible_outcomes(self, test: BoundTest, rows: Numbers) -> PossibleOutcomes | None:  # noqa: ARG002  # whatever is requested
         """Returns None."""
         return None
 
@@ -337,10 +339,11 @@ class Finder:
                 sidecars[ref.location] = self._manifests.blocks(head, ref)
             return sidecars[ref.location]
 
-        def load_many(rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
+        def load_many(rows: Sequence[int], *, keep: bool = True, column_ids: Collection[int] = ()) -> list[Sidecar]:
             if sidecars is not None:
                 return [load(row) for row in rows]
-            return self._manifests.many_blocks(head, [layers.sidecar(row) for row in rows], keep=keep)
+            refs = [layers.sidecar(row) for row in rows]
+            return self._manifests.many_blocks(head, refs, keep=keep, column_ids=column_ids)
 
         return self._found(layers, load, predicate, request, load_many=load_many, max_tests=max_tests)
 
@@ -361,13 +364,25 @@ class Finder:
                 return Deferred()
             return Pruning(layers, _unopened, self._timer).cost(Evaluator(self._bound(request, head.schema)))
         left, is_finding = _NOW_BLOCKS, True
+        requested: tuple[int, ...] | None = None
+
+        def lacks(sidecar: Sidecar) -> bool:
+            nonlocal requested
+            if not sidecar.is_in_parts:
+                return False
+            if requested is None:
+                requested = _requested_columns(request, self._bound(request, head.schema), head.schema)
+            return sidecar.lacks(requested)
+
+        if lacks(segments):
+            return Deferred()
 
         def load(row: int) -> Sidecar:
             nonlocal left
             if not is_finding:
                 return self._manifests.blocks(head, layers.sidecar(row))
             sidecar = self._manifests.cached_blocks(head, layers.sidecar(row))
-            if sidecar is None:
+            if sidecar is None or lacks(sidecar):
                 raise NotNow
             left -= len(sidecar)
             if left < 0:
@@ -380,7 +395,8 @@ class Finder:
             return Deferred() if _ends_early(request) else error.cost
         if found.selection is not None and is_written_now(found.selection):  # their addresses are in the sidecars
             for row in found.selection.segments.tolist():
-                if self._manifests.cached_blocks(head, layers.sidecar(row)) is None:
+                one = self._manifests.cached_blocks(head, layers.sidecar(row))
+                if one is None or lacks(one):
                     return Deferred(block_tests=found.block_count)
         is_finding = False
         return found
@@ -401,6 +417,8 @@ class Finder:
         if predicate is None and (request.explain or request.residuals):
             predicate = self.read(request)
         bound = self._bound(request, head.schema) if predicate is None else self.bound(predicate, head.schema, request)
+        if segments.is_in_parts:
+            self._manifests.read_columns([segments], _requested_columns(request, bound, head.schema))
         columns = None
         if request.columns is not None:
             columns = tuple(head.schema.select(request.columns, case_sensitive=request.case_sensitive))
@@ -513,6 +531,15 @@ def _ends_early(request: PruneRequest) -> bool:
     return not (
         request.limit is None and request.page_size is None and request.segments is None and request.max_ms is None
     )
+
+
+def _requested_columns(request: PruneRequest, bound: BoundPredicate, schema: Schema) -> tuple[int, ...]:
+    """Returns the ids of the columns whose statistics an answer needs."""
+    found = [leaf.id for leaf in columns_of(bound)]
+    for name in (*(request.columns or ()), *request.reader_columns):
+        with suppress(UnknownColumn):  # whoever uses the name reports it
+            found += schema.select([name], case_sensitive=request.case_sensitive)
+    return tuple(found)
 
 
 def _is_simple(request: PruneRequest) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -215,9 +215,9 @@ class LayoutScan:
             raise AssertionError("layers of a snapshot have columns over many segments")
         return blocks.chunks
 
-    def _load(self, rows: Sequence[int], *, keep: bool = True) -> list[Sidecar]:
+    def _load(self, rows: Sequence[int], *, keep: bool = True, column_ids: Collection[int] = ()) -> list[Sidecar]:
         refs = [self._layers.sidecar(row) for row in rows]
-        return self._manifests.many_blocks(self.head, refs, keep=keep)
+        return self._manifests.many_blocks(self.head, refs, keep=keep, column_ids=column_ids)
 
 
 #: Seed of the sample of boxes, if there are many.

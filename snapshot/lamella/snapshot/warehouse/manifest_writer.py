@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.columnar import Sidecar, build_blocks, build_segments
+from lamella.snapshot.columnar.column_parts import SPLIT_FROM_BYTES, tail_of
 from lamella.snapshot.columnar.locations import Hashes, LocationIndex
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.directory import Addition, Directory, find_entries
@@ -37,6 +38,7 @@ from lamella.snapshot.manifest import (
     decode_segment,
     decode_snapshot,
     encode,
+    format_features,
 )
 from lamella.snapshot.manifest.block_key import BlockKeys, are_among
 from lamella.snapshot.manifest.replaced_files import ReplacedSet, to_merge
@@ -51,14 +53,27 @@ IndexPart = tuple[Hashes, npt.NDArray[np.uint32]]
 
 
 class ManifestWriter:
-    """Writes below one warehouse URL; written objects are cached in ``manifests``, since they will soon be read."""
+    """Writes below one warehouse URL; written objects are cached in ``manifests``, since they will soon be read.
 
-    def __init__(self, store: TogetherStore, root: str, ids: Ids, sketches: SketchLayers, manifests: Manifests) -> None:
+    ``split_from_bytes``: sidecars of segments and groups of that size and larger ones are written in parts.
+    """
+
+    def __init__(
+        self,
+        store: TogetherStore,
+        root: str,
+        ids: Ids,
+        sketches: SketchLayers,
+        manifests: Manifests,
+        *,
+        split_from_bytes: int = SPLIT_FROM_BYTES,
+    ) -> None:
         self._store = store
         self._root = root
         self._ids = ids
         self._sketches = sketches
         self._manifests = manifests
+        self._split_from_bytes = split_from_bytes
 
     def layout(self, table_id: str) -> TableLayout:
         """Returns the locations of a table's objects."""
@@ -86,7 +101,8 @@ class ManifestWriter:
         decode_segment(encode(msgspec.structs.replace(segment, blocks=())), location=segment_id)
         manifest = self._put(layout.segment(segment_id), encode(segment))
         self._manifests.remember_segment(manifest, segment)
-        sidecar = self._put_sidecar(layout.segment_sidecar(segment_id), build_blocks(schema, seen))
+        built = build_blocks(schema, seen, split_from_bytes=self._split_from_bytes)
+        sidecar = self._put_sidecar(layout.segment_sidecar(segment_id), built)
         return SegmentRef(
             segment_id=segment_id,
             manifest=manifest,
@@ -112,12 +128,14 @@ class ManifestWriter:
             group_id=group_id,
             segments=tuple(segments),
             schema_id=schema.schema_id,
-            required_features=summary.required_features,
+            required_features=(*summary.required_features, *format_features(segments)),
         )
         locations = LocationIndex.joined(index)
         manifest = self._put(layout.group(group_id), encode(group))
         self._manifests.remember_group(manifest, group)
-        sidecar = self._put_sidecar(layout.group_sidecar(group_id), build_segments(schema, seen))
+        sidecar = self._put_sidecar(
+            layout.group_sidecar(group_id), build_segments(schema, seen, split_from_bytes=self._split_from_bytes)
+        )
         stored = self._put(layout.group_locations(group_id), locations.to_bytes())
         self._manifests.remember_locations(stored, locations)
         first, last = self._location_range(segments)
@@ -133,6 +151,7 @@ class ManifestWriter:
             last_location=last,
             block_schema_ids=commits.schema_ids((), segments),
             schema_id=schema.schema_id,
+            has_parts=bool(sidecar.tail_bytes or format_features(segments)),
         )
 
     def replaced_files(self, layout: TableLayout, files: ReplacedSet) -> ReplacedFiles:
@@ -145,7 +164,8 @@ class ManifestWriter:
         """Write a snapshot and its sidecar; returns the pointer to it, and the snapshot as it was written."""
         layout = self.layout(snapshot.table_id)
         own = (CONSTRAINTS,) if snapshot.schema.has_constraints else ()
-        features = (*snapshot.summary.required_features, *own) or msgspec.UNSET
+        parts = format_features((*snapshot.groups, *snapshot.segments))
+        features = (*snapshot.summary.required_features, *own, *parts) or msgspec.UNSET
         snapshot = msgspec.structs.replace(snapshot, required_features=features)
         groups = tuple(
             msgspec.structs.replace(group, summary=msgspec.structs.replace(group.summary, col_stats={}))
@@ -176,8 +196,10 @@ class ManifestWriter:
         return min(ends), max(ends)
 
     def _put_sidecar(self, location: str, data: bytes) -> ObjectRef:
-        ref = self._put(location, data)
-        self._manifests.remember_sidecar(ref, Sidecar(data))
+        tail_bytes, tail_sha256 = tail_of(data)
+        put = self._put(location, data)
+        ref = msgspec.structs.replace(put, tail_bytes=tail_bytes, tail_sha256=tail_sha256)
+        self._manifests.remember_sidecar(ref, Sidecar(data, location=location))
         return ref
 
     def _put(self, location: str, data: bytes) -> ObjectRef:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -10,6 +12,7 @@ import numpy as np
 
 from lamella.snapshot.cache import BoundedCache, CacheNamespace, DerivedCache, DiskCache, FileMaps, MemoryCache
 from lamella.snapshot.columnar import JoinedSidecar, Sidecar
+from lamella.snapshot.columnar.column_parts import ByteRange, InMemory, check_range
 from lamella.snapshot.columnar.locations import Hashes, LocationIndex, hashes_of
 from lamella.snapshot.columnar.sidecar import Part
 from lamella.snapshot.concurrency import ContextThreadPool, check_deadline
@@ -85,6 +88,21 @@ class StoredObjects:
         data = memoryview(self.read(ref))
         return data, data.nbytes
 
+    def checked_ranges_of(self, ref: ObjectRef, *, keep: bool = True) -> StoredRanges:
+        """Returns what reads and checks ranges of an object; ``keep`` False: nothing of it is added to a cache."""
+        path = self._local_path(ref)
+        mapped: memoryview | None = None
+        if path is not None:
+            name = f"ranges {ref.sha256} {path}"
+            mapped = self._maps.get(name)
+            if mapped is None:
+                with suppress(OSError):  # a read will report the error
+                    mapped = self._maps.open(path)
+                if mapped is not None and keep:
+                    self._maps.keep(name, mapped)
+        disk = self._disk if path is None and keep else None
+        return StoredRanges(ref, self._store, self._pool, mapped, disk)
+
     def ranges_of(self, location: str) -> Fetch:
         """Returns a function that reads ranges of an object, several concurrently, or maps it in place; the caller
         verifies the content.
@@ -115,7 +133,11 @@ class StoredObjects:
         """Returns whether :meth:`view` will most likely find the object without a request to a remote store."""
         if self._local_path(ref) is not None:
             return True
-        return self._disk is not None and self._disk.has_content(ref.sha256)
+        if self._disk is None:
+            return False
+        if ref.tail_bytes:
+            return self._disk.has_derived(_range_key(ref, _tail(ref)))
+        return self._disk.has_content(ref.sha256)
 
     def _local_path(self, ref: ObjectRef) -> str | None:
         return None if self._mappable is None else self._mappable.local_path(ref.location)
@@ -134,6 +156,85 @@ class StoredObjects:
             if keep:
                 self._maps.keep(name, found)
         return found
+
+
+class StoredRanges:
+    """Reads ranges of one object, each checked against its hash, several concurrently. Thread-safe.
+
+    ``mapped``: the object, if it is mapped in place. ``disk`` caches each range.
+    """
+
+    def __init__(
+        self,
+        ref: ObjectRef,
+        store: Store,
+        pool: ContextThreadPool,
+        mapped: memoryview | None,
+        disk: DiskCache | None,
+    ) -> None:
+        self._ref = ref
+        self._store = store
+        self._pool = pool
+        self._mapped = None if mapped is None else InMemory(mapped, ref.location)
+        self._disk = disk
+        self._heap_bytes: dict[int, int] = {}
+
+    @property
+    def is_near(self) -> bool:
+        """Returns whether a read is no request to the store."""
+        return self._mapped is not None
+
+    @property
+    def heap_bytes(self) -> int:
+        """Returns the bytes on the heap of all that was read."""
+        return sum(list(self._heap_bytes.values()))
+
+    def __call__(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        """Returns the bytes of each range.
+
+        Raises:
+            HashMismatch, ObjectNotFound, StoreError: one of them cannot be read.
+        """
+        if self._mapped is not None:
+            return self._mapped(ranges)
+        if len(ranges) == 1:
+            return [self._one(ranges[0])]
+        reads = [self._pool.submit(self._one, byte_range) for byte_range in ranges]
+        try:
+            return [read.result() for read in reads]
+        finally:
+            for read in reads:
+                read.cancel()
+
+    def _one(self, byte_range: ByteRange) -> memoryview:
+        if self._disk is None:
+            data = self._read(byte_range)
+            self._heap_bytes[byte_range.start] = byte_range.length
+            return data
+        (view,), heap_bytes = self._disk.derived_with_heap(
+            _range_key(self._ref, byte_range), lambda: [self._read(byte_range)]
+        )
+        self._heap_bytes[byte_range.start] = heap_bytes
+        return view
+
+    def _read(self, byte_range: ByteRange) -> memoryview:
+        location = self._ref.location
+        return check_range(self._store.read_range(location, byte_range.start, byte_range.length), byte_range, location)
+
+
+def _tail(ref: ObjectRef) -> ByteRange:
+    """Returns the range of the tail of a sidecar in parts."""
+    try:
+        sha256 = bytes.fromhex(ref.tail_sha256)
+    except ValueError:
+        sha256 = b""
+    if len(sha256) != hashlib.sha256().digest_size or ref.tail_bytes > ref.size_bytes:
+        raise ManifestError(f"the reference to {ref.location} has an invalid tail", location=ref.location)
+    return ByteRange(ref.size_bytes - ref.tail_bytes, ref.tail_bytes, sha256)
+
+
+def _range_key(ref: ObjectRef, byte_range: ByteRange) -> str:
+    return f"range {ref.sha256} {byte_range.start} {byte_range.length}"
 
 
 #: Memory of a decoded manifest relative to its JSON (measured: 4 to 6.5 times).
@@ -307,9 +408,23 @@ class Manifests:
         return self._sidecars.load(ref.location, lambda: self._open(ref, keep=True))
 
     def _open(self, ref: ObjectRef, *, keep: bool) -> tuple[Sidecar, int]:
-        data, heap_bytes = self._objects.view(ref, keep=keep)
-        sidecar = Sidecar(data)
-        return sidecar, _opened(sidecar, heap_bytes)
+        if not ref.tail_bytes:
+            data, heap_bytes = self._objects.view(ref, keep=keep)
+            sidecar = Sidecar(data, location=ref.location)
+            return sidecar, _opened(sidecar, heap_bytes)
+        fetch = self._objects.checked_ranges_of(ref, keep=keep)
+        (data,) = fetch([_tail(ref)])
+        sidecar = Sidecar(data, fetch=fetch, location=ref.location)
+        if keep and sidecar.column_parts is not None:
+            cached = weakref.ref(sidecar)  # a cycle would keep its bytes until the next collection
+
+            def grown() -> None:
+                one = cached()
+                if one is not None:
+                    self._sidecars.resize(ref.location, one, _opened(one, fetch.heap_bytes))
+
+            sidecar.column_parts.on_growth = grown
+        return sidecar, _opened(sidecar, fetch.heap_bytes)
 
     def _passing(self, ref: ObjectRef) -> Sidecar:
         """Returns a sidecar without caching it, unless it is cached already, or would have to be fetched remotely again
@@ -323,10 +438,16 @@ class Manifests:
             is_full = self.disk.is_half_full
         else:
             is_full = 2 * self._sidecars.size_bytes >= self._sidecars.max_bytes
-        return Sidecar(self._objects.read(ref)) if is_full else self.sidecar(ref)
+        if not is_full:
+            return self.sidecar(ref)
+        return self._open(ref, keep=False)[0] if ref.tail_bytes else Sidecar(self._objects.read(ref))
 
-    def sidecars(self, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Sidecar]:
+    def sidecars(
+        self, refs: Sequence[ObjectRef], *, keep: bool = True, column_ids: Collection[int] = ()
+    ) -> list[Sidecar]:
         """Returns sidecars, as :meth:`sidecar`; those of a remote store are read concurrently.
+
+        ``column_ids``: columns that will be asked for; those of sidecars in parts are read concurrently, too.
 
         All are in memory (or mapped) at once, so callers request many of them in batches. Raises the error of the first
         one that cannot be read. ``keep`` False: sidecars that are not cached are not added to the cache.
@@ -334,7 +455,9 @@ class Manifests:
         one = self.sidecar if keep else self._passing
         near = [self._sidecars.get(ref.location) for ref in refs]
         if all(sidecar is not None for sidecar in near):
-            return [sidecar for sidecar in near if sidecar is not None]
+            known = [sidecar for sidecar in near if sidecar is not None]
+            self.read_columns(known, column_ids)
+            return known
         by_location = {ref.location: sidecar for ref, sidecar in zip(refs, near, strict=True)}
         missing = {ref.location: ref for ref in refs if by_location[ref.location] is None}
         far = [ref for ref in missing.values() if not self._objects.is_near(ref)]
@@ -349,10 +472,27 @@ class Manifests:
                     future = read.get(ref.location)
                     sidecar = one(ref) if future is None else future.result()
                 found.append(sidecar)
-            return found
         finally:
             for future in read.values():
                 future.cancel()
+        self.read_columns(found, column_ids)
+        return found
+
+    def read_columns(self, sidecars: Iterable[Sidecar], column_ids: Collection[int]) -> None:
+        """Read columns of sidecars in parts that are in a remote store, concurrently. Raises as :meth:`sidecar`."""
+        each = [one for sidecar in sidecars for one in _single(sidecar)]
+        lacking = list({id(one): one for one in each if one.lacks(column_ids)}.values())
+        if len(lacking) < 2:
+            for one in lacking:
+                one.read(column_ids)
+            return
+        reads = [self._pool.submit(one.read, column_ids) for one in lacking]
+        try:
+            for read in reads:
+                read.result()
+        finally:
+            for read in reads:
+                read.cancel()
 
     def remember_sidecar(self, ref: ObjectRef, sidecar: Sidecar) -> None:
         """Cache a sidecar that was just written."""
@@ -371,7 +511,17 @@ class Manifests:
             own, *of_groups = self.sidecars([pointer.sidecar, *(group.sidecar for group in head.groups)])
             parts = [_part(head, *pair) for pair in zip(head.groups, of_groups, strict=True)]
             layer = JoinedSidecar(own, [*parts, (own, None)])
-            return layer, layer.size_bytes + _VALUE_BYTES
+            size_bytes = layer.size_bytes + _VALUE_BYTES
+            if any(group.sidecar.tail_bytes for group in head.groups):
+                cached = weakref.ref(layer)
+
+                def grown(columns_bytes: int) -> None:
+                    one = cached()
+                    if one is not None:
+                        self._joined.resize(pointer.snapshot_id, one, size_bytes + columns_bytes)
+
+                layer.on_growth = grown
+            return layer, size_bytes
 
         return self._joined.load(pointer.snapshot_id, joined)
 
@@ -400,10 +550,12 @@ class Manifests:
         """Returns whether a sidecar can most likely be opened without a request to a remote store."""
         return self._sidecars.get(ref.location) is not None or self._objects.is_near(ref)
 
-    def many_blocks(self, head: Snapshot, refs: Sequence[ObjectRef], *, keep: bool = True) -> list[Sidecar]:
+    def many_blocks(
+        self, head: Snapshot, refs: Sequence[ObjectRef], *, keep: bool = True, column_ids: Collection[int] = ()
+    ) -> list[Sidecar]:
         """Returns sidecars as :meth:`blocks`, read as in :meth:`sidecars`."""
         check_deadline()
-        return [_seen(head, sidecar) for sidecar in self.sidecars(refs, keep=keep)]
+        return [_seen(head, sidecar) for sidecar in self.sidecars(refs, keep=keep, column_ids=column_ids)]
 
     def ranges_of(self, location: str) -> Fetch:
         """Returns a function that reads ranges of an object; the caller verifies the content."""
@@ -456,6 +608,11 @@ class Manifests:
         return self._hashes.load(ref.location, hashed)
 
 
+def _single(sidecar: Sidecar) -> Sequence[Sidecar]:
+    """Returns the sidecars that one consists of."""
+    return sidecar.sidecars if isinstance(sidecar, JoinedSidecar) else (sidecar,)
+
+
 def _seen(head: Snapshot, sidecar: Sidecar) -> Sidecar:
     if sidecar.schema_id == head.schema.schema_id:
         return sidecar
@@ -476,4 +633,4 @@ def _decoded(json_bytes: int) -> int:
 
 
 def _opened(sidecar: Sidecar, heap_bytes: int) -> int:
-    return heap_bytes + sidecar.column_count * _COLUMN_BYTES + _VALUE_BYTES
+    return heap_bytes + sidecar.array_count * _COLUMN_BYTES + _VALUE_BYTES

@@ -122,6 +122,7 @@ def selected_blocks(
     predicate = read_filter(prune.filter, time_zone=prune.time_zone)
     filter = Evaluator(bind(predicate, head.schema, time_zone=prune.time_zone))
 
+    column_ids = [leaf.id for leaf in filter.columns]
     opened: dict[int, Sidecar] = {}
 
     def keys(row: int) -> BlockKeys:
@@ -132,7 +133,8 @@ def selected_blocks(
     questions = IndexLayer(indexes, keys, timer).questions(filter.node) if indexes else None
     for start in range(0, len(segments), _AT_ONCE):
         some = segments[start : start + _AT_ONCE]
-        sidecars = manifests.many_blocks(head, [segment.sidecar for segment in some], keep=False)
+        refs = [segment.sidecar for segment in some]
+        sidecars = manifests.many_blocks(head, refs, keep=False, column_ids=column_ids)
         opened = dict(enumerate(sidecars, start))
         for (number, sidecar), segment in zip(opened.items(), some, strict=True):
             part = blocks_of_segment(filter, number, sidecar, VERDICT_NAMES.index(segment.verdict))

@@ -14,6 +14,7 @@ import msgspec
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.cache import Counts, DiskCache
+from lamella.snapshot.columnar.column_parts import SPLIT_FROM_BYTES
 from lamella.snapshot.columnar.snapshot_blocks import BatchSizes
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import SnapshotPointer
@@ -53,7 +54,8 @@ class Warehouse:
     groups are cut and merged, ``segment_blocks`` only the blocks of a full segment. ``token_secret`` signs page tokens:
     those of another warehouse are accepted only if it has the same secret (None: a random secret). ``batch_sizes``
     sets how many blocks a prune tests together, which changes no answer. ``clock``: returns the time of ``now()`` in
-    filters, in Unix milliseconds (None: such functions are unknown). May be shared between threads.
+    filters, in Unix milliseconds (None: such functions are unknown). ``split_from_bytes``: sidecars of
+    that size are written in parts (None: of 2 MiB). May be shared between threads.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Warehouse:
         token_secret: bytes | None = None,
         batch_sizes: BatchSizes | None = None,
         clock: Callable[[], int] | None = None,
+        split_from_bytes: int | None = None,
     ) -> None:
         ids = ids if ids is not None else Ids()
         self.page_tokens = PageTokens(secrets.token_bytes(32) if token_secret is None else token_secret)
@@ -85,7 +88,14 @@ class Warehouse:
         shape = shape if shape is not None else commits.Shape()
         if segment_blocks is not None:
             shape = msgspec.structs.replace(shape, segment_blocks=segment_blocks)
-        writer = ManifestWriter(store, root, ids, sketches, manifests)
+        writer = ManifestWriter(
+            store,
+            root,
+            ids,
+            sketches,
+            manifests,
+            split_from_bytes=SPLIT_FROM_BYTES if split_from_bytes is None else split_from_bytes,
+        )
         directories = Directories(manifests, store, ids)
         batch_sizes = batch_sizes if batch_sizes is not None else BatchSizes()
         questions = Questions(manifests, pages, self.page_tokens, root, timer, batch_sizes, clock)
