@@ -202,8 +202,11 @@ class Sidecar:
             raise ManifestError(f"a sidecar cannot be read: {error}") from error
         self.header: bytes = metadata.get(_HEADER, b"")
         self.size_bytes = len(data)
+        self._index = self._arrays_of_all.positions
         #: The parts of columns; None: it is not in parts.
         self.column_parts: ColumnParts | None = None
+        #: Whether arrays of columns are read when they are first requested.
+        self.is_in_parts = tail is not None
         if tail is not None:
             self.column_parts = ColumnParts(tail.directory, InMemory(data, location) if fetch is None else fetch)
         self._zones: dict[tuple[int, DataType], Zones] = {}
@@ -219,11 +222,6 @@ class Sidecar:
         """Returns the number of arrays in memory."""
         return len(self._arrays_of_all.positions) + (0 if self.column_parts is None else self.column_parts.array_count)
 
-    @property
-    def is_in_parts(self) -> bool:
-        """Returns whether arrays of columns are read when they are asked for."""
-        return self.column_parts is not None
-
     def lacks(self, column_ids: Iterable[int]) -> bool:
         """Returns whether the arrays of one of the columns have to be fetched from a store before they can be used."""
         return self.column_parts is not None and self.column_parts.lacks(column_ids)
@@ -237,7 +235,7 @@ class Sidecar:
         """Returns a numeric column as an array, without copying; raises ManifestError for an unknown name."""
         found = self._arrays.get(name)
         if found is None:
-            if name in _WITHOUT and not self._has(name):
+            if name in _WITHOUT and name not in self._index:
                 return np.full(len(self), _WITHOUT[name], dtype=np.int64)
             column = self._column(name)
             is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
@@ -253,7 +251,7 @@ class Sidecar:
 
     def live_row_counts(self) -> npt.NDArray[np.int64]:
         """Returns the numbers of rows that are not deleted, -1 where unknown."""
-        return self.numbers(LIVE if self._has(LIVE) else "row_count")
+        return self.numbers(LIVE if LIVE in self._index else "row_count")
 
     def texts(self, name: str, rows: npt.NDArray[Any] | None = None) -> list[str]:
         """Returns the values of a text column, all or those of some rows; raises ManifestError for an unknown name."""
@@ -307,16 +305,16 @@ class Sidecar:
 
     def has_member(self, name: str) -> bool:
         """For a segment's sidecar: returns whether a block has the member "constants" or "deletes"."""
-        return self._has(name)
+        return name in self._index
 
     def member_array(self, name: str, rows: npt.NDArray[Any] | None) -> pa.Array | None:
         """For a segment's sidecar: returns "constants" or "deletes" of all or some blocks as JSON, empty for a block
         without any; None if no block has any."""
-        return self.text_array(name, rows) if self._has(name) else None
+        return self.text_array(name, rows) if name in self._index else None
 
     def constants(self, rows: npt.NDArray[Any]) -> list[dict[int, Bound | None] | None]:
         """For a segment's sidecar: returns the constants of blocks, None for a block without any."""
-        if not self._has(CONSTANTS):
+        if CONSTANTS not in self._index:
             return [None] * len(rows)
         codes, known = self._known_constants
         return [known[code] for code in codes[rows].tolist()]
@@ -327,7 +325,7 @@ class Sidecar:
 
     def deletes(self, rows: npt.NDArray[Any]) -> list[tuple[DeleteFile, ...] | None]:
         """For a segment's sidecar: returns the deletes of blocks, None for a block without any."""
-        return [None] * len(rows) if not self._has(DELETES) else deletes_of(self.text_array(DELETES, rows))
+        return [None] * len(rows) if DELETES not in self._index else deletes_of(self.text_array(DELETES, rows))
 
     def older_schema_ids(self, rows: npt.NDArray[Any], current: int) -> list[int | None]:
         """For a segment's sidecar: returns the schema that blocks were written with, None where it is the current
@@ -340,11 +338,11 @@ class Sidecar:
     def written_with(self) -> int | npt.NDArray[np.int64]:
         """For a segment's sidecar: returns the schemas that its blocks were written with, one number if all have the
         same."""
-        return self.numbers("schema_id") if self._has("schema_id") else self.schema_id
+        return self.numbers("schema_id") if "schema_id" in self._index else self.schema_id
 
     def block_keys(self) -> BlockKeys | None:
         """For a segment's sidecar: returns the keys of its blocks; None if an older release wrote it."""
-        if not self._has(BLOCK_KEY[0]):
+        if BLOCK_KEY[0] not in self._index:
             return None
         return np.stack([self.numbers(half) for half in BLOCK_KEY], axis=1)
 
@@ -398,11 +396,13 @@ class Sidecar:
         return found
 
     def _has(self, name: str) -> bool:
+        if self.column_parts is None:
+            return name in self._index
         arrays = self._of(name)
         return arrays is not None and name in arrays.positions
 
     def _column(self, name: str) -> Any:
-        arrays = self._of(name)
+        arrays = self._arrays_of_all if name in self._index else self._of(name)
         if arrays is None or name not in arrays.positions:
             raise ManifestError(f"a sidecar is missing its column {name!r}")
         return arrays.batch.column(arrays.positions[name])
@@ -421,7 +421,7 @@ class Sidecar:
 
     def _type_text(self, column_id: int) -> str:
         name = f"{column_id}.flags"
-        arrays = self._of(name)
+        arrays = self._arrays_of_all if name in self._index else self._of(name)
         if arrays is None or name not in arrays.positions:
             return ""
         field = arrays.batch.schema.field(arrays.positions[name])
@@ -811,6 +811,7 @@ class JoinedSidecar(Sidecar):
         self.schema_id = own.schema_id
         self.size_bytes = sum(part.size_bytes for part, _ in parts)
         self._parts = tuple(parts)
+        self.is_in_parts = any(part.is_in_parts for part, _ in parts)
         counts = [len(part) if rows is None else len(rows) for part, rows in parts]
         self._starts = np.cumsum([0, *counts])
         self._bounds: list[int] = self._starts.tolist()
@@ -827,11 +828,6 @@ class JoinedSidecar(Sidecar):
     def sidecars(self) -> list[Sidecar]:
         """Returns the sidecars that are joined."""
         return [part for part, _ in self._parts]
-
-    @property
-    def is_in_parts(self) -> bool:
-        """Returns whether arrays of columns of a sidecar are read when they are asked for."""
-        return any(part.is_in_parts for part in self.sidecars)
 
     def lacks(self, column_ids: Iterable[int]) -> bool:
         """Returns whether a sidecar has to fetch one of the columns."""

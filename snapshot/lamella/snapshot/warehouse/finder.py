@@ -368,13 +368,11 @@ class Finder:
 
         def lacks(sidecar: Sidecar) -> bool:
             nonlocal requested
-            if not sidecar.is_in_parts:
-                return False
             if requested is None:
                 requested = _requested_columns(request, self._bound(request, head.schema), head.schema)
             return sidecar.lacks(requested)
 
-        if lacks(segments):
+        if segments.is_in_parts and lacks(segments):
             return Deferred()
 
         def load(row: int) -> Sidecar:
@@ -382,7 +380,7 @@ class Finder:
             if not is_finding:
                 return self._manifests.blocks(head, layers.sidecar(row))
             sidecar = self._manifests.cached_blocks(head, layers.sidecar(row))
-            if sidecar is None or lacks(sidecar):
+            if sidecar is None or (sidecar.is_in_parts and lacks(sidecar)):
                 raise NotNow
             left -= len(sidecar)
             if left < 0:
@@ -396,7 +394,7 @@ class Finder:
         if found.selection is not None and is_written_now(found.selection):  # their addresses are in the sidecars
             for row in found.selection.segments.tolist():
                 one = self._manifests.cached_blocks(head, layers.sidecar(row))
-                if one is None or lacks(one):
+                if one is None or (one.is_in_parts and lacks(one)):
                     return Deferred(block_tests=found.block_count)
         is_finding = False
         return found
