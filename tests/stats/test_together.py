@@ -104,15 +104,17 @@ def test_a_sum_beyond_64_bits_is_unknown(numbers: list[int]) -> None:
 
 @given(columns())
 def test_a_sidecars_arrays_are_those_of_its_blocks(column: _Column) -> None:
-    """Lows, highs, flags and null counts, gathered in either way."""
-    dtype, rows, stats = column
-    entries = list(zip(rows, stats, strict=True))
-    lows, highs, flags, nulls = arrays_of(dtype, entries)
-    found = gather(dtype, rows, stats)
-    assert list(map(repr, found[0])) == list(map(repr, lows))
-    assert list(map(repr, found[1])) == list(map(repr, highs))
-    assert np.array_equal(found[2], flags | exact_bits(entries))
-    assert np.array_equal(found[3], nulls)
+    """Lows, highs, flags and null counts, gathered in either way, of few blocks and of more."""
+    dtype, few_rows, few_stats = column
+    for times in (1, 17):
+        rows, stats = [*few_rows] * times, [*few_stats] * times
+        entries = list(zip(rows, stats, strict=True))
+        lows, highs, flags, nulls = arrays_of(dtype, entries)
+        found = gather(dtype, rows, stats)
+        assert list(map(repr, found[0])) == list(map(repr, lows))
+        assert list(map(repr, found[1])) == list(map(repr, highs))
+        assert np.array_equal(found[2], flags | exact_bits(entries))
+        assert np.array_equal(found[3], nulls)
 
 
 @given(st.sampled_from(_TYPES).flatmap(lambda dtype: st.tuples(st.just(dtype), st.lists(values(dtype), max_size=5))))

@@ -313,6 +313,8 @@ _MAX: Final = attrgetter("max")
 _NAN: Final = attrgetter("nan")
 _MIN_EXACT: Final = attrgetter("min_exact")
 _MAX_EXACT: Final = attrgetter("max_exact")
+#: Flags of up to this many blocks are computed faster one by one than as arrays.
+_FEW_BLOCKS: Final = 16
 
 
 def gather(dtype: DataType, rows: Sequence[int], stats: Sequence[ColumnStats | None]) -> Arrays:
@@ -334,6 +336,13 @@ def _plain(dtype: DataType, rows: Sequence[int], stats: Sequence[ColumnStats]) -
         return None
     count = len(stats)
     null_counts = np.array(nulls, dtype=np.int64)
+    if count <= _FEW_BLOCKS:
+        return (
+            from_bounds(dtype, mins),
+            from_bounds(dtype, maxes),
+            np.array(list(map(_bits, stats)), np.uint8),
+            null_counts,
+        )
     flags = np.full(count, NULLS_KNOWN | LOW_KNOWN | HIGH_KNOWN, dtype=np.uint8)
     _set(flags, MAY_NULL, null_counts != 0)
     kinds = list(map(_NAN, stats))
@@ -342,6 +351,18 @@ def _plain(dtype: DataType, rows: Sequence[int], stats: Sequence[ColumnStats]) -
     _set(flags, LOW_EXACT, np.fromiter(map(_MIN_EXACT, stats), dtype=bool, count=count))
     _set(flags, HIGH_EXACT, np.fromiter(map(_MAX_EXACT, stats), dtype=bool, count=count))
     return from_bounds(dtype, mins), from_bounds(dtype, maxes), flags, null_counts
+
+
+def _bits(stats: ColumnStats) -> int:
+    """Returns the flags of a block that has rows, a null count, and both bounds."""
+    return (
+        (NULLS_KNOWN | LOW_KNOWN | HIGH_KNOWN)
+        | (MAY_NULL if stats.null_count else 0)
+        | (MAY_NAN if stats.nan != "none" else 0)
+        | (MAY_NUMBER if stats.nan != "all" else 0)
+        | (LOW_EXACT if stats.min_exact else 0)
+        | (HIGH_EXACT if stats.max_exact else 0)
+    )
 
 
 def _set(flags: npt.NDArray[np.uint8], bit: int, where: npt.NDArray[np.bool_]) -> None:
