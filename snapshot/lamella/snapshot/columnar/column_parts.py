@@ -33,7 +33,7 @@ _ALIGNMENT: Final = 64
 _TRAILER: Final = struct.Struct("<QQ8s")
 _HASH_BYTES: Final = 16
 #: About what Arrow's description of an array takes in a file, which has it twice.
-_DESCRIPTION_BYTES: Final = 300
+_DESCRIPTION_BYTES: Final = 180
 _DIRECTORY: Final = np.dtype([("column", "<u4"), ("start", "<u8"), ("length", "<u8"), ("sha256", f"V{_HASH_BYTES}")])
 
 
