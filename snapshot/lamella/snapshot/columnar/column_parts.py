@@ -26,7 +26,7 @@ import pyarrow as pa
 from lamella.snapshot.errors import HashMismatch, ManifestError
 
 #: A smaller sidecar is one Arrow file: one request reads it in about the time of a round trip.
-SPLIT_FROM_BYTES: Final = 2 << 20
+SPLIT_FROM_BYTES: Final = 1 << 20
 
 _MAGIC: Final = b"LAMSIDE1"
 _ALIGNMENT: Final = 64

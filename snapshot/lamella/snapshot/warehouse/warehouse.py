@@ -55,7 +55,7 @@ class Warehouse:
     those of another warehouse are accepted only if it has the same secret (None: a random secret). ``batch_sizes``
     sets how many blocks a prune tests together, which changes no answer. ``clock``: returns the time of ``now()`` in
     filters, in Unix milliseconds (None: such functions are unknown). ``split_from_bytes``: sidecars of
-    that size are written in parts (None: of 2 MiB). May be shared between threads.
+    that size are written in parts (None: of 1 MiB). May be shared between threads.
     """
 
     def __init__(
