@@ -1,17 +1,20 @@
 """The effect of reclustering on reads: TPC-H and skewed events, loaded in random order, compared with Databend.
 
-    python bench/recluster.py [--scale 1] [--blocks 200] [--out build/recluster.json]
+    python bench/recluster.py [--scale 1] [--blocks 200] [--rounds 20] [--out build/recluster.json]
 
 For each table: average depth, and blocks read for ranges of 0.1 % of the rows along the key (200 at random), beside the
-ideal: what equal blocks in perfect order would read. Before, after reclustering, after ten appends of 0.5 % each, after
-one more run, with the rows that it rewrote and the bytes of new blocks, both as a share of the table as it is then. A
-checksum of every column must be the same before and after. Databend has the same rows, in blocks of as many rows, and
-the same ranges; blocks that are not in the table any more do not count there either.
+ideal: what equal blocks in perfect order would read. Before, after reclustering, and in rounds of ten appends (each of
+0.5 % of the rows that were there at first) and one run. ``rows_written`` and ``bytes_written``: of the blocks that the
+run made, as shares of the table as it is then. ``written_per_appended``: the rows that all runs so far wrote after the
+first sort, by the rows that were appended. Databend has the same rows, in blocks of as many rows, the same ranges and
+the same measures: for both, blocks that are not in the table any more do not count. A checksum of every column must be
+the same before and after each run.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -19,9 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,13 +36,14 @@ from tpch_files import generate
 
 from lamella.client import Lamella
 from lamella.client.jobs.context import JobContext, Sizes
-from lamella.client.jobs.rewrite import recluster
+from lamella.client.jobs.rewrite import Bounds, recluster
 from lamella.client.rewrite.engine import LocalEngine
 
 SHARE = 0.001
 RANGES = 200
 APPENDS = 10
 APPENDED = 0.005
+ROUNDS = 20
 TABLES = ["lineitem by l_orderkey", "lineitem by l_shipdate", "events by user"]
 
 
@@ -49,6 +53,8 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--events", type=int, default=4_000_000)
     parser.add_argument("--blocks", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--target-depth", type=int, help="of Lamella's runs")
     parser.add_argument("--source", type=Path, default=Path("build/tpch"))
     parser.add_argument("--tables", nargs="*", default=TABLES)
     parser.add_argument("--no-databend", action="store_true")
@@ -62,7 +68,8 @@ def main() -> None:
     for name in given.tables:
         table, key = name.split(" by ")
         rows = _lineitem(given.source, given.scale) if table == "lineitem" else _events(given.events)
-        figures[name] = measured(rows, key, given.blocks, with_databend=not given.no_databend)
+        case = Case.of(rows, key, given.blocks, given.rounds, given.target_depth)
+        figures[name] = measured(case, with_databend=not given.no_databend)
         print(json.dumps({name: figures[name]}, indent=1), flush=True)
     if given.out:
         given.out.write_text(json.dumps(figures, indent=1))
@@ -92,30 +99,52 @@ def _events(count: int) -> pa.Table:
     )
 
 
-def measured(rows: pa.Table, key: str, blocks: int, *, with_databend: bool) -> dict[str, Any]:
+class Case(NamedTuple):
+    """A table to be measured. ``matching``: the share of the rows that a range matches, on average."""
+
+    pieces: Sequence[pa.Table]
+    appended: Sequence[pa.Table]
+    key: str
+    ranges: Sequence[tuple[Any, Any]]
+    matching: float
+    per_block: int
+    target_depth: int | None
+
+    @classmethod
+    def of(cls, rows: pa.Table, key: str, blocks: int, rounds: int, target_depth: int | None) -> Case:
+        """Return the rows in random order: so many blocks, and what is appended later."""
+        rng = np.random.default_rng(1)
+        order = pa.array(rng.permutation(rows.num_rows))
+        appends = rounds * APPENDS
+        each = int(rows.num_rows * APPENDED / (1 + appends * APPENDED))
+        first = rows.num_rows - appends * each
+        per_block = -(-first // blocks)
+        ranges = _ranges(rows, key, rng)
+        matching = float(np.mean([_count(rows.column(key), low, high) for low, high in ranges])) / rows.num_rows
+        edges = [*range(0, first, per_block), first]
+        return cls(
+            pieces=[rows.take(order[start:stop]) for start, stop in itertools.pairwise(edges)],
+            appended=[rows.take(order[first + at * each :][:each]) for at in range(appends)],
+            key=key,
+            ranges=ranges,
+            matching=matching,
+            per_block=per_block,
+            target_depth=target_depth,
+        )
+
+
+def measured(case: Case, *, with_databend: bool) -> dict[str, Any]:
     """Everything about one table."""
-    rng = np.random.default_rng(1)
-    order = rng.permutation(rows.num_rows)
-    appended = int(rows.num_rows * APPENDED)
-    first = rows.num_rows - APPENDS * appended
-    per_block = -(-first // blocks)
-    ranges = _ranges(rows, key, rng)
-    # Rows in a range (more than intended where values repeat) lie in this many blocks of equal size, wherever it
-    # begins.
-    matching = float(np.mean([_count(rows.column(key), low, high) for low, high in ranges]))
-    ideal = 1 + matching / per_block
-    pieces = [rows.take(pa.array(order[start : start + per_block])) for start in range(0, first, per_block)]
-    pieces = [piece.slice(0, max(0, min(per_block, first - at * per_block))) for at, piece in enumerate(pieces)]
-    appended_rows = [rows.take(pa.array(order[first + at * appended :][:appended])) for at in range(APPENDS)]
     with tempfile.TemporaryDirectory(prefix="lamella-bench-") as name:
         folder = Path(name)
-        figures = {
-            "rows": rows.num_rows,
-            "blocks": len(pieces),
-            "lamella": _lamella(folder, pieces, appended_rows, key, ranges, per_block, ideal),
+        figures: dict[str, Any] = {
+            "rows": sum(len(each) for each in case.pieces),
+            "blocks": len(case.pieces),
+            "rows_of_an_append": len(case.appended[0]) if case.appended else 0,
+            "lamella": _lamella(folder, case),
         }
         if with_databend:
-            figures["databend"] = _beside(folder, pieces, appended_rows, key, ranges, per_block)
+            figures["databend"] = _beside(folder, case)
     return figures
 
 
@@ -135,15 +164,7 @@ def _literal(value: Any) -> str:
     return str(value) if isinstance(value, int) else f"DATE '{value}'"
 
 
-def _lamella(
-    folder: Path,
-    pieces: Sequence[pa.Table],
-    appended_rows: Sequence[pa.Table],
-    key: str,
-    ranges: list[Any],
-    per_block: int,
-    ideal: float,
-) -> dict[str, Any]:
+def _lamella(folder: Path, case: Case) -> dict[str, Any]:
     data = folder / "data"
     data.mkdir()
     with (
@@ -152,36 +173,49 @@ def _lamella(
         LocalEngine() as engine,
     ):
         lake.create_namespace("bench")
-        files = [_file(data, at, piece) for at, piece in enumerate(pieces)]
-        lake.create_table("bench.t", schema_from=str(files[0]), cluster_key=[key])
+        files = [_file(data, at, piece) for at, piece in enumerate(case.pieces)]
+        lake.create_table("bench.t", schema_from=str(files[0]), cluster_key=[case.key])
         table = lake.table("bench.t")
         table.register([str(file) for file in files])
-        context = JobContext(lake=lake, table="bench.t", engine=engine, sizes=Sizes(block_rows=per_block))
+        context = JobContext(lake=lake, table="bench.t", engine=engine, sizes=Sizes(block_rows=case.per_block))
+        bounds = Bounds(target_depth=case.target_depth)
         sums = _checksums(lake)
-        figures: dict[str, Any] = {"before": _layout(lake, key, ranges, ideal)}
+        figures: dict[str, Any] = {"before": _layout(lake, case)}
         started = time.perf_counter()
-        done = recluster(context, max_runs=10)
+        done = recluster(context, bounds, max_runs=10)
         figures["recluster"] = {
             "seconds": round(time.perf_counter() - started, 1),
             "bytes_rewritten": done.bytes_before,
             "mb_per_s": round(done.bytes_before / 1e6 / (time.perf_counter() - started), 1),
         }
         assert _checksums(lake) == sums
-        figures["after"] = _layout(lake, key, ranges, ideal)
-        for at, piece in enumerate(appended_rows):
-            table.register([str(_file(data, 10_000 + at, piece))])
-        sums = _checksums(lake)
-        figures["ten appends later"] = _layout(lake, key, ranges, ideal)
-        started = time.perf_counter()
-        done = recluster(context)
-        info = table.info()
-        figures["one more run"] = {
-            "seconds": round(time.perf_counter() - started, 1),
-            "rows_rewritten": round(done.rows / info.row_count, 4),
-            "bytes_written": round(done.bytes_after / info.file_size_bytes, 4),
-            **_layout(lake, key, ranges, ideal),
-        }
-        assert _checksums(lake) == sums
+        figures["after"] = _layout(lake, case)
+        figures["rounds"] = rounds = []
+        written = appended = 0
+        for first in range(0, len(case.appended), APPENDS):
+            for at, piece in enumerate(case.appended[first : first + APPENDS], first):
+                table.register([str(_file(data, 10_000 + at, piece))])
+                appended += len(piece)
+            sums = _checksums(lake)
+            later = _layout(lake, case)
+            started = time.perf_counter()
+            done = recluster(context, bounds)
+            seconds = time.perf_counter() - started
+            assert _checksums(lake) == sums
+            info = table.info()
+            written += done.rows
+            rounds.append(
+                {
+                    "ten appends later": later,
+                    "one more run": {
+                        "seconds": round(seconds, 1),
+                        "rows_written": round(done.rows / info.row_count, 4),
+                        "bytes_written": round(done.bytes_after / info.file_size_bytes, 4),
+                        "written_per_appended": round(written / appended, 2),
+                        **_layout(lake, case),
+                    },
+                }
+            )
     shutil.rmtree(data)
     shutil.rmtree(folder / "warehouse")
     return figures
@@ -193,11 +227,13 @@ def _file(folder: Path, number: int, rows: pa.Table) -> Path:
     return path
 
 
-def _layout(lake: Lamella, key: str, ranges: list[Any], ideal: float) -> dict[str, Any]:
+def _layout(lake: Lamella, case: Case) -> dict[str, Any]:
     """Depth, and what ranges read."""
     table = lake.table("bench.t")
     info = table.info()
-    answers = [table.prune(f"{key} BETWEEN {_literal(low)} AND {_literal(high)}") for low, high in ranges]
+    answers = [table.prune(f"{case.key} BETWEEN {_literal(low)} AND {_literal(high)}") for low, high in case.ranges]
+    # Matching rows (more than intended where values repeat) lie in this many blocks of equal size, wherever they begin.
+    ideal = 1 + case.matching * info.row_count / case.per_block
     read = float(np.mean([each.block_count for each in answers]))
     health = table.clustering()
     return {
@@ -236,24 +272,24 @@ def _checksum(values: Any) -> int:
     return int(np.add.reduce(hashes, dtype=np.uint64))
 
 
-def _beside(
-    folder: Path,
-    pieces: Sequence[pa.Table],
-    appended_rows: Sequence[pa.Table],
-    key: str,
-    ranges: list[Any],
-    per_block: int,
-) -> dict[str, Any]:
+def _beside(folder: Path, case: Case) -> dict[str, Any]:
     """The same in an embedded Databend, in a separate process."""
     peer_folder = folder / "databend"
     peer_folder.mkdir()
-    for at, piece in enumerate([*pieces, *appended_rows]):
+    for at, piece in enumerate([*case.pieces, *case.appended]):
         _file(peer_folder, at, piece)
     plan = folder / "plan.json"
-    spelled = [[_literal(low).replace("DATE ", ""), _literal(high).replace("DATE ", "")] for low, high in ranges]
+    spelled = [[_literal(low).replace("DATE ", ""), _literal(high).replace("DATE ", "")] for low, high in case.ranges]
+    counts = [len(piece) for piece in case.appended]
     plan.write_text(
         json.dumps(
-            {"key": key, "ranges": spelled, "first": len(pieces), "later": len(appended_rows), "per_block": per_block}
+            {
+                "key": case.key,
+                "ranges": spelled,
+                "first": len(case.pieces),
+                "appended": counts,
+                "per_block": case.per_block,
+            }
         )
     )
     command = [sys.executable, __file__, "--databend", str(peer_folder), str(plan)]
@@ -307,15 +343,6 @@ def _databend(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         found = ask("select block_location b, row_count r, file_size s from fuse_block('default','t')")
         return {row["b"]: (row["r"], row["s"]) for row in found}
 
-    def share_of_new(before: Mapping[str, Any]) -> dict[str, float]:
-        now = blocks()
-        new = [figures for name, figures in now.items() if name not in before]
-        rows, size_bytes = (sum(each) for each in zip(*now.values(), strict=True))
-        return {
-            "rows_rewritten": round(sum(each[0] for each in new) / rows, 4),
-            "bytes_written": round(sum(each[1] for each in new) / size_bytes, 4),
-        }
-
     figures: dict[str, Any] = {}
     load(0, plan["first"])
     figures["before"] = layout()
@@ -323,15 +350,31 @@ def _databend(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     ask("alter table t recluster final")
     figures["recluster final"] = {"seconds": round(time.perf_counter() - started, 1)}
     figures["after"] = layout()
-    load(plan["first"], plan["first"] + plan["later"])
-    figures["ten appends later"] = layout()
-    before, started = blocks(), time.perf_counter()
-    ask("alter table t recluster")
-    figures["one more run"] = {
-        "seconds": round(time.perf_counter() - started, 1),
-        **share_of_new(before),
-        **layout(),
-    }
+    figures["rounds"] = rounds = []
+    written = appended = 0
+    for first in range(0, len(plan["appended"]), APPENDS):
+        load(plan["first"] + first, plan["first"] + first + APPENDS)
+        appended += sum(plan["appended"][first : first + APPENDS])
+        later = layout()
+        before, started = blocks(), time.perf_counter()
+        ask("alter table t recluster")
+        seconds = time.perf_counter() - started
+        now = blocks()
+        rows, size_bytes = (sum(each) for each in zip(*now.values(), strict=True))
+        new = [figures for name, figures in now.items() if name not in before]
+        written += sum(each[0] for each in new)
+        rounds.append(
+            {
+                "ten appends later": later,
+                "one more run": {
+                    "seconds": round(seconds, 1),
+                    "rows_written": round(sum(each[0] for each in new) / rows, 4),
+                    "bytes_written": round(sum(each[1] for each in new) / size_bytes, 4),
+                    "written_per_appended": round(written / appended, 2),
+                    **layout(),
+                },
+            }
+        )
     return figures
 
 
