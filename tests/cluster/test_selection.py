@@ -151,6 +151,28 @@ def test_blocks_of_very_different_sizes() -> None:
     assert found.amplification < 2.5
 
 
+def test_a_frequent_value_at_an_end_makes_no_block_sparse() -> None:
+    """Few values have most rows, so that sorted blocks begin or end with one of them. Appends over everything overlap
+    these blocks, but do not lie between their ends: as with any other sorted table, only the appends are rewritten.
+    """
+    rng = np.random.default_rng(1)
+    rows = np.minimum(rng.zipf(1.3, 2 * ROWS), 10_000_000)
+    table = ClusteredTable(cut(np.sort(rows[:ROWS]), ROWS // BLOCK))
+    base = len(table)
+    table.append(*[np.sort(some) for some in cut(rows[ROWS : ROWS + 10 * ROWS // 200], 10)])
+    lies = table.extents()
+    assert isinstance(lies, Intervals)
+    spans = mass_of(lies, table.sizes.rows).spans(lies)
+    wide = (spans.width[:base] > 0.05) & ~lies.is_constant[:base]
+    assert wide.sum() >= 2, "blocks that end with a frequent value"
+    before = health(lies, table.sizes, shares=(0.001,)).look_ups[0]
+    found = table.run(aims(table))
+    assert chosen(found) == list(range(base, base + 10))
+    after = health(table.extents(), table.sizes, shares=(0.001,)).look_ups[0]
+    assert before.blocks > 1.2 * before.ideal_blocks
+    assert after.blocks < 1.1 * after.ideal_blocks
+
+
 def test_one_block_that_is_far_too_large_is_sorted_into_pieces() -> None:
     """Over a table in order, two of them: also a task of a single block makes sense."""
     rng = np.random.default_rng(3)

@@ -310,6 +310,13 @@ class Mass(msgspec.Struct, frozen=True, eq=False):
         """Returns the spans of blocks on the line."""
         return Spans(self.sums[2 * intervals.first], self.sums[2 * intervals.last + 1])
 
+    def within(self, intervals: Intervals) -> Numbers:
+        """Returns the fraction of all rows that sorting could move into or out of each block: those between its ends.
+        For a constant block: the rows of its value."""
+        whole = self.spans(intervals).width
+        between = self.sums[2 * intervals.last] - self.sums[np.minimum(2 * intervals.first + 1, len(self.sums) - 1)]
+        return np.asarray(np.where(intervals.is_constant, whole, between))
+
     def element_at(self, part: Numbers) -> Rows:
         """Returns the element in which a fraction of the rows is reached."""
         found = np.searchsorted(self.sums, part, side="right") - 1

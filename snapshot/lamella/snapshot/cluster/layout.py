@@ -25,8 +25,8 @@ class Layout(Protocol):
 
     @property
     def density(self) -> Numbers:
-        """Returns for each block the fraction of the rows within its range that are its own; 1: no other block has rows
-        there."""
+        """Returns for each block its bytes by the rows within its range, both as fractions of the table; about 1 if no
+        other block has rows there, less if others have, and more if many of its rows have the value of an end."""
 
     @property
     def min_gain(self) -> float:
@@ -135,7 +135,8 @@ class LineLayout:
         self._spans = self._mass.spans(intervals)
         self._depth = interval_depths(intervals).depth
         total = max(float(sizes.size_bytes.sum()), 1.0)
-        self.density: Numbers = sizes.size_bytes / total / np.maximum(self._spans.width, 1e-12)
+        # Blocks that only touch do not overlap, so many rows with the value of an end do not make a block sparse.
+        self.density: Numbers = sizes.size_bytes / total / np.maximum(self._mass.within(intervals), 1e-12)
 
     def chosen(self, target_depth: int, allowed: Mask) -> Mask:
         """Returns the least dense blocks wherever the depth is too great."""
