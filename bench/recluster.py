@@ -1,14 +1,15 @@
 """The effect of reclustering on reads: TPC-H and skewed events, loaded in random order, compared with Databend.
 
-    python bench/recluster.py [--scale 1] [--blocks 200] [--rounds 20] [--out build/recluster.json]
+    python bench/recluster.py [--scale 1] [--blocks 200] [--rounds 20] [--target-depths 2 8] [--out FILE]
 
 For each table: average depth, and blocks read for ranges of 0.1 % of the rows along the key (200 at random), beside the
 ideal: what equal blocks in perfect order would read. Before, after reclustering, and in rounds of ten appends (each of
 0.5 % of the rows that were there at first) and one run. ``rows_written`` and ``bytes_written``: of the blocks that the
 run made, as shares of the table as it is then. ``written_per_appended``: the rows that all runs so far wrote after the
-first sort, by the rows that were appended. Databend has the same rows, in blocks of as many rows, the same ranges and
-the same measures: for both, blocks that are not in the table any more do not count. A checksum of every column must be
-the same before and after each run.
+first sort, by the rows that were appended. Lamella runs with each of the target depths, and Databend with ``RECLUSTER``
+and with ``RECLUSTER FINAL``, each on a table of its own. Databend has the same rows, in blocks of as many rows, the
+same ranges and the same measures: for both, blocks that are not in the table any more do not count. A checksum of every
+column must be the same before and after each run.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ import argparse
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +44,7 @@ RANGES = 200
 APPENDS = 10
 APPENDED = 0.005
 ROUNDS = 20
+STATEMENTS = ["recluster", "recluster final"]
 TABLES = ["lineitem by l_orderkey", "lineitem by l_shipdate", "events by user"]
 
 
@@ -54,7 +55,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=4_000_000)
     parser.add_argument("--blocks", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--target-depth", type=int, help="of Lamella's runs")
+    parser.add_argument("--target-depths", type=int, nargs="*", default=[2, 8])
     parser.add_argument("--source", type=Path, default=Path("build/tpch"))
     parser.add_argument("--tables", nargs="*", default=TABLES)
     parser.add_argument("--no-databend", action="store_true")
@@ -68,8 +69,8 @@ def main() -> None:
     for name in given.tables:
         table, key = name.split(" by ")
         rows = _lineitem(given.source, given.scale) if table == "lineitem" else _events(given.events)
-        case = Case.of(rows, key, given.blocks, given.rounds, given.target_depth)
-        figures[name] = measured(case, with_databend=not given.no_databend)
+        case = Case.of(rows, key, given.blocks, given.rounds)
+        figures[name] = measured(case, given.target_depths, [] if given.no_databend else STATEMENTS)
         print(json.dumps({name: figures[name]}, indent=1), flush=True)
     if given.out:
         given.out.write_text(json.dumps(figures, indent=1))
@@ -108,10 +109,9 @@ class Case(NamedTuple):
     ranges: Sequence[tuple[Any, Any]]
     matching: float
     per_block: int
-    target_depth: int | None
 
     @classmethod
-    def of(cls, rows: pa.Table, key: str, blocks: int, rounds: int, target_depth: int | None) -> Case:
+    def of(cls, rows: pa.Table, key: str, blocks: int, rounds: int) -> Case:
         """Return the rows in random order: so many blocks, and what is appended later."""
         rng = np.random.default_rng(1)
         order = pa.array(rng.permutation(rows.num_rows))
@@ -129,22 +129,22 @@ class Case(NamedTuple):
             ranges=ranges,
             matching=matching,
             per_block=per_block,
-            target_depth=target_depth,
         )
 
 
-def measured(case: Case, *, with_databend: bool) -> dict[str, Any]:
+def measured(case: Case, target_depths: Sequence[int], statements: Sequence[str]) -> dict[str, Any]:
     """Everything about one table."""
-    with tempfile.TemporaryDirectory(prefix="lamella-bench-") as name:
-        folder = Path(name)
-        figures: dict[str, Any] = {
-            "rows": sum(len(each) for each in case.pieces),
-            "blocks": len(case.pieces),
-            "rows_of_an_append": len(case.appended[0]) if case.appended else 0,
-            "lamella": _lamella(folder, case),
-        }
-        if with_databend:
-            figures["databend"] = _beside(folder, case)
+    figures: dict[str, Any] = {
+        "rows": sum(len(each) for each in case.pieces),
+        "blocks": len(case.pieces),
+        "rows_of_an_append": len(case.appended[0]) if case.appended else 0,
+    }
+    for target_depth in target_depths:
+        with tempfile.TemporaryDirectory(prefix="lamella-bench-") as name:
+            figures[f"lamella, target depth {target_depth}"] = _lamella(Path(name), case, target_depth)
+    for statement in statements:
+        with tempfile.TemporaryDirectory(prefix="lamella-bench-") as name:
+            figures[f"databend, {statement}"] = _beside(Path(name), case, statement)
     return figures
 
 
@@ -164,7 +164,7 @@ def _literal(value: Any) -> str:
     return str(value) if isinstance(value, int) else f"DATE '{value}'"
 
 
-def _lamella(folder: Path, case: Case) -> dict[str, Any]:
+def _lamella(folder: Path, case: Case, target_depth: int) -> dict[str, Any]:
     data = folder / "data"
     data.mkdir()
     with (
@@ -178,17 +178,18 @@ def _lamella(folder: Path, case: Case) -> dict[str, Any]:
         table = lake.table("bench.t")
         table.register([str(file) for file in files])
         context = JobContext(lake=lake, table="bench.t", engine=engine, sizes=Sizes(block_rows=case.per_block))
-        bounds = Bounds(target_depth=case.target_depth)
-        sums = _checksums(lake)
+        bounds = Bounds(target_depth=target_depth)
+        sums = _checksums(case.pieces)
+        assert _checksums(_files(lake)) == sums
         figures: dict[str, Any] = {"before": _layout(lake, case)}
         started = time.perf_counter()
-        done = recluster(context, bounds, max_runs=10)
+        done = recluster(context, max_runs=10)
         figures["recluster"] = {
             "seconds": round(time.perf_counter() - started, 1),
             "bytes_rewritten": done.bytes_before,
             "mb_per_s": round(done.bytes_before / 1e6 / (time.perf_counter() - started), 1),
         }
-        assert _checksums(lake) == sums
+        assert _checksums(_files(lake)) == sums
         figures["after"] = _layout(lake, case)
         figures["rounds"] = rounds = []
         written = appended = 0
@@ -196,12 +197,12 @@ def _lamella(folder: Path, case: Case) -> dict[str, Any]:
             for at, piece in enumerate(case.appended[first : first + APPENDS], first):
                 table.register([str(_file(data, 10_000 + at, piece))])
                 appended += len(piece)
-            sums = _checksums(lake)
+            sums = _added(sums, _checksums(case.appended[first : first + APPENDS]))
             later = _layout(lake, case)
             started = time.perf_counter()
             done = recluster(context, bounds)
             seconds = time.perf_counter() - started
-            assert _checksums(lake) == sums
+            assert _checksums(_files(lake)) == sums
             info = table.info()
             written += done.rows
             rounds.append(
@@ -216,8 +217,6 @@ def _lamella(folder: Path, case: Case) -> dict[str, Any]:
                     },
                 }
             )
-    shutil.rmtree(data)
-    shutil.rmtree(folder / "warehouse")
     return figures
 
 
@@ -247,15 +246,22 @@ def _layout(lake: Lamella, case: Case) -> dict[str, Any]:
     }
 
 
-def _checksums(lake: Lamella) -> dict[str, int]:
+def _files(lake: Lamella) -> Iterator[pa.Table]:
+    for location in lake.table("bench.t").prune().locations:
+        yield pq.read_table(location.removeprefix("file://"))
+
+
+def _checksums(tables: Iterable[pa.Table]) -> dict[str, int]:
     """Return for every column the sum of the hashes of its values over all rows, and the number of rows."""
     sums: dict[str, int] = {}
-    for location in lake.table("bench.t").prune().locations:
-        rows = pq.read_table(location.removeprefix("file://"))
-        for name in rows.column_names:
-            sums[name] = (sums.get(name, 0) + _checksum(rows.column(name).combine_chunks())) % (1 << 64)
-        sums["rows"] = sums.get("rows", 0) + rows.num_rows
+    for rows in tables:
+        own = {name: _checksum(rows.column(name).combine_chunks()) for name in rows.column_names}
+        sums = _added(sums, {**own, "rows": rows.num_rows})
     return sums
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: (one.get(name, 0) + value) % (1 << 64) for name, value in other.items()}
 
 
 def _checksum(values: Any) -> int:
@@ -272,7 +278,7 @@ def _checksum(values: Any) -> int:
     return int(np.add.reduce(hashes, dtype=np.uint64))
 
 
-def _beside(folder: Path, case: Case) -> dict[str, Any]:
+def _beside(folder: Path, case: Case, statement: str) -> dict[str, Any]:
     """The same in an embedded Databend, in a separate process."""
     peer_folder = folder / "databend"
     peer_folder.mkdir()
@@ -285,6 +291,7 @@ def _beside(folder: Path, case: Case) -> dict[str, Any]:
         json.dumps(
             {
                 "key": case.key,
+                "statement": statement,
                 "ranges": spelled,
                 "first": len(case.pieces),
                 "appended": counts,
@@ -357,7 +364,7 @@ def _databend(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         appended += sum(plan["appended"][first : first + APPENDS])
         later = layout()
         before, started = blocks(), time.perf_counter()
-        ask("alter table t recluster")
+        ask(f"alter table t {plan['statement']}")
         seconds = time.perf_counter() - started
         now = blocks()
         rows, size_bytes = (sum(each) for each in zip(*now.values(), strict=True))
