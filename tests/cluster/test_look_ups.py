@@ -134,10 +134,32 @@ def test_spans_hold_their_rows(blocks: list[list[int]]) -> None:
     table = ClusteredTable([np.array(block) for block in blocks])
     intervals, rows = table.extents(), table.sizes.rows
     assert isinstance(intervals, Intervals)
-    spans = mass_of(intervals, rows).spans(intervals)
+    mass = mass_of(intervals, rows)
+    spans = mass.spans(intervals)
     assert (spans.start >= 0).all()
     assert (spans.stop <= 1 + 1e-9).all()
     assert (spans.width >= rows / rows.sum() - 1e-9).all()
+    within = mass.within(intervals)
+    assert (within > 0).all()
+    assert (within <= spans.width + 1e-9).all()
+    # Only blocks of one value say how many rows a value has.
+    ends = [
+        np.isin(intervals.first[intervals.is_constant], end)
+        for end in zip(intervals.first, intervals.last, strict=True)
+    ]
+    free = ~np.array([each.any() for each in ends])
+    assert within[free] == pytest.approx(spans.width[free])
+
+
+def test_rows_of_an_end_are_not_within() -> None:
+    """Half of all rows have the value 5: what lies from 0 to 5, or from 5 to 9, has only its own rows within."""
+    table = ClusteredTable([np.array([0, 5]), np.array([5, 5, 5, 5]), np.array([5, 9])])
+    intervals = table.extents()
+    assert isinstance(intervals, Intervals)
+    mass = mass_of(intervals, table.sizes.rows)
+    assert (mass.spans(intervals).width >= 0.5).all()
+    assert mass.within(intervals)[1] == mass.spans(intervals).width[1]
+    assert (mass.within(intervals)[[0, 2]] <= 0.25).all()
 
 
 def test_blocks_are_counted_by_what_they_are() -> None:
