@@ -198,7 +198,7 @@ def _lamella(folder: Path, case: Case, target_depth: int) -> dict[str, Any]:
                 table.register([str(_file(data, 10_000 + at, piece))])
                 appended += len(piece)
             sums = _added(sums, _checksums(case.appended[first : first + APPENDS]))
-            later = _layout(lake, case)
+            layout_before = _layout(lake, case)
             started = time.perf_counter()
             done = recluster(context, bounds)
             seconds = time.perf_counter() - started
@@ -207,7 +207,7 @@ def _lamella(folder: Path, case: Case, target_depth: int) -> dict[str, Any]:
             written += done.rows
             rounds.append(
                 {
-                    "ten appends later": later,
+                    "ten appends later": layout_before,
                     "one more run": {
                         "seconds": round(seconds, 1),
                         "rows_written": round(done.rows / info.row_count, 4),
@@ -362,7 +362,7 @@ def _databend(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     for first in range(0, len(plan["appended"]), APPENDS):
         load(plan["first"] + first, plan["first"] + first + APPENDS)
         appended += sum(plan["appended"][first : first + APPENDS])
-        later = layout()
+        layout_before = layout()
         before, started = blocks(), time.perf_counter()
         ask(f"alter table t {plan['statement']}")
         seconds = time.perf_counter() - started
@@ -372,7 +372,7 @@ def _databend(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         written += sum(each[0] for each in new)
         rounds.append(
             {
-                "ten appends later": later,
+                "ten appends later": layout_before,
                 "one more run": {
                     "seconds": round(seconds, 1),
                     "rows_written": round(sum(each[0] for each in new) / rows, 4),
