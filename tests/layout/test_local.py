@@ -46,6 +46,27 @@ def test_links_are_followed_once(tmp_path: Path) -> None:
     assert FsspecStore().expand(f"{tmp_path}/t") == [f"file://{tmp_path}/t/link/a.parquet"]
 
 
+def test_many_stats_are_those_of_files_alone(tmp_path: Path) -> None:
+    """A folder, a pipe and a link to nothing are no files; a link to a file has the stat of the file."""
+    store = FsspecStore()
+    store.put(f"{tmp_path}/x", b"123")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "x")
+    (tmp_path / "broken").symlink_to(tmp_path / "nothing")
+    names = [f"file://{tmp_path}/{name}" for name in ("folder", "pipe", "link", "broken", "x")]
+    found = store.stat_many(names)
+    assert found == {name: store.stat(name) for name in (names[2], names[4])}
+
+
+def test_a_path_that_the_system_refuses_leaves_the_stats_to_single_calls(tmp_path: Path) -> None:
+    """A name too long or not UTF-8 is an error of that file alone, so none is answered together."""
+    store = FsspecStore()
+    store.put(f"{tmp_path}/x", b"123")
+    for name in ("y" * 300, "\udcff"):
+        assert store.stat_many([f"file://{tmp_path}/x", f"file://{tmp_path}/{name}"]) == {}
+
+
 @pytest.mark.parametrize("link", ["_latest", ".current", "a", "z", "a/_b", "z/y"])
 def test_a_link_beside_a_folder_changes_none_of_its_files(tmp_path: Path, link: str) -> None:
     """A folder's files keep their own names whatever links to it are there, also hidden ones and links to a parent."""

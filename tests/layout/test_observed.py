@@ -27,7 +27,8 @@ def test_each_call_is_reported_once_with_its_bytes(tmp_path: Path, call_log: Cal
     store.put(f"{root}/a.parquet", b"12345")
     assert store.read(f"{root}/a.parquet") == b"12345"
     assert store.read_range(f"{root}/a.parquet", 3, 10) == b"45"
-    store.stat(f"{root}/a.parquet")
+    stat = store.stat(f"{root}/a.parquet")
+    assert store.stat_many([stat.location]) == {stat.location: stat}
     store.expand(root)
     assert len(list(store.list(root))) == 1
     store.delete(f"{root}/a.parquet")
@@ -37,6 +38,7 @@ def test_each_call_is_reported_once_with_its_bytes(tmp_path: Path, call_log: Cal
         ("read", "ok", 5, 0),
         ("read_range", "ok", 2, 0),
         ("stat", "ok", 0, 0),
+        ("stat_many", "ok", 0, 0),
         ("expand", "ok", 0, 0),
         ("list", "ok", 0, 0),
         ("delete", "ok", 0, 0),

@@ -9,7 +9,14 @@ import pytest
 
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, ObjectNotFound
 from lamella.snapshot.ids import unix_ms
-from lamella.snapshot.storage import EndReadingStore, ObjectStat, ReplacingStore, Store, check_create_only
+from lamella.snapshot.storage import (
+    BatchStatStore,
+    EndReadingStore,
+    ObjectStat,
+    ReplacingStore,
+    Store,
+    check_create_only,
+)
 
 StoreRoot = tuple[Store, str]
 
@@ -68,6 +75,18 @@ def test_the_end_of_an_object_comes_with_its_stat(store_root: StoreRoot) -> None
     if store.reads_ends(root):
         with pytest.raises(ObjectNotFound):
             store.read_end(f"{root}/missing", 4)
+
+
+def test_many_stats_are_those_of_one_call_each(store_root: StoreRoot) -> None:
+    """What is asked for together has the same answers, and what is missing or no location is left out."""
+    store, root = store_root
+    assert isinstance(store, BatchStatStore)
+    put = {f"{root}/{name}": store.put(f"{root}/{name}", name.encode()) for name in [*ODD_NAMES, "deep/er/x", "empty"]}
+    others = [f"{root}/missing", f"{root}/deep", f"{root}/empty/x", "", "no location", f"{root}/a\0b"]
+    found = store.stat_many([*others, *put, *put])
+    assert found.items() <= put.items()
+    assert not root.startswith("file://") or found == put
+    assert store.stat_many([]) == {}
 
 
 def test_an_empty_object_is_an_object(store_root: StoreRoot) -> None:

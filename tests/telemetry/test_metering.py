@@ -39,7 +39,7 @@ from support.app_client import AppClient
 from support.faulty_catalog import CatalogFaults
 from support.faulty_store import Fault, FaultyStore, Script
 from support.operations import CountedStore
-from support.service_api import World
+from support.service_api import World, read_problem
 
 
 def samples(families: Iterable[Metric]) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -302,6 +302,31 @@ def test_the_stores_calls_and_bytes_are_counted(tmp_path: Path, monkeypatch: pyt
     assert total(found, calls, operation="put", outcome="exists") > 0  # the check that nobody can replace an object
     assert 0 < total(found, "lamella_store_written_bytes_total") < counted.put_bytes
     assert total(found, "lamella_store_read_bytes_total") == counted.read_bytes
+
+
+def test_the_stats_of_a_commits_local_files_are_one_call(tmp_path: Path) -> None:
+    """One call per file would keep other threads from the interpreter; a missing file is named all the same."""
+    settings = Settings(warehouse=str(tmp_path))
+    with AppClient(create_app(settings), base_url="http://localhost") as client:
+        client.post("/v1/namespaces", json={"name": "db"})
+        client.post("/v1/namespaces/db/tables", json={"name": "t", "schema": [{"name": "a", "type": "int64"}]})
+        location = client.get("/v1/namespaces/db/tables/t").json()["location"]
+        names = [f"{location}/{number}.parquet" for number in range(200)]
+        for number, name in enumerate(names):
+            FsspecStore().put(name, b"x" * number)
+        before = families(client)
+        added = [{"location": name, "row_count": 1, "file_size": 0} for name in names]
+        missing = {**added[0], "location": f"{location}/missing.parquet"}
+        refused = client.post("/v1/namespaces/db/tables/t/commits", json={"added": [*added[:2], missing]})
+        done = client.post("/v1/namespaces/db/tables/t/commits", json={"added": added})
+        after = families(client)
+        blocks = client.post("/v1/namespaces/db/tables/t/prune", json={}).json()["blocks"]
+    assert [each["path"] for each in read_problem(refused).details["refused"]] == [missing["location"]]
+    assert done.status_code == 200
+    assert sorted(block["file_size"] for block in blocks) == list(range(200))
+    calls = "lamella_store_seconds_count"
+    assert total(after, calls, operation="stat_many") - total(before, calls, operation="stat_many") == 2
+    assert total(after, calls, operation="stat") - total(before, calls, operation="stat") <= 3
 
 
 def families(client: AppClient) -> list[Metric]:

@@ -69,7 +69,7 @@ from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.stats.bucket import bucket_problem
 from lamella.snapshot.stats.column import MAX_INT64, sum_problem
 from lamella.snapshot.stats.ranges import problem as range_problem
-from lamella.snapshot.storage import AllowedLocations, EndReadingStore, Store
+from lamella.snapshot.storage import AllowedLocations, BatchStatStore, EndReadingStore, ObjectStat, Store
 from lamella.snapshot.storage.location import has_magic, is_data_file, normal
 from lamella.snapshot.vacuum import check_retention
 from lamella.snapshot.warehouse import Warehouse
@@ -86,8 +86,7 @@ from lamella.snapshot.wire import (
 from lamella.snapshot.workload.recorded_filters import check_recording
 
 _NAMED_BLOCKS: Final = 100
-_LOCAL_RUN: Final = 64
-_LOCAL_THREADS: Final = 2
+StatOf = Callable[[str], ObjectStat]
 _MEMBERS: Final = msgspec.structs.fields(Bound)
 
 
@@ -97,6 +96,7 @@ class FileChecker:
     def __init__(self, store: Store, metrics: Metrics, threads: int) -> None:
         self._store = store
         self._ends = store if isinstance(store, EndReadingStore) else None
+        self._stat_many = store.stat_many if isinstance(store, BatchStatStore) else None
         self._metrics = metrics
         self._threads = threads
 
@@ -136,8 +136,8 @@ class FileChecker:
     def unchanged(self, blocks: Sequence[Block]) -> tuple[list[Block], list[RefusedFile]]:
         """Return the blocks whose files have not changed since their statistics were read."""
 
-        def checked(block: Block) -> Block:
-            stat = self._store.stat(block.location)
+        def checked(block: Block, stat_of: StatOf) -> Block:
+            stat = stat_of(block.location)
             if (stat.size_bytes, stat.content_id) != (block.file_size, block.content_id):
                 raise Conflict("the file changed while it was being registered")
             return block
@@ -150,21 +150,28 @@ class FileChecker:
         """Run :meth:`each` in the caller's thread, for a check that does no I/O."""
         return _sorted([_attempt(check, block) for block in blocks])
 
-    def each(self, blocks: Sequence[Block], check: Callable[[Block], Block]) -> tuple[list[Block], list[RefusedFile]]:
-        """Return what ``check`` returns for the blocks, several at a time, and the errors of the others, in their
-        order.
+    def each(
+        self, blocks: Sequence[Block], check: Callable[[Block, StatOf], Block]
+    ) -> tuple[list[Block], list[RefusedFile]]:
+        """Return what ``check`` returns for the blocks, and the errors of the others, in their order.
+
+        ``check`` gets a function that returns an object's stat as of a moment after this call began. Several blocks are
+        checked at a time if the store has to be asked for each.
         """
-        if len(blocks) < 2:
-            return self.each_at_once(blocks, check)
-        run, threads = 1, self._threads
-        if len(blocks) > _LOCAL_RUN and all(b.location.startswith("file:") for b in blocks):
-            # Local files answer faster than threads switch, so a thread checks several files of a long list. More
-            # threads would only queue for the interpreter, with the event loop behind them.
-            run, threads = _LOCAL_RUN, min(self._threads, _LOCAL_THREADS)
-        parts = [blocks[at : at + run] for at in range(0, len(blocks), run)]
-        with ContextThreadPool(min(threads, len(parts))) as pool:
-            done = pool.map(lambda part: [_attempt(check, block) for block in part], parts)
-            return _sorted([each for part in done for each in part])
+        many = self._stat_many if len(blocks) > 1 else None
+        stats = {} if many is None else many([block.location for block in blocks])
+
+        def stat_of(location: str) -> ObjectStat:
+            found = stats.get(location)
+            return self._store.stat(location) if found is None else found
+
+        def checked(block: Block) -> Block:
+            return check(block, stat_of)
+
+        if len(blocks) < 2 or all(block.location in stats for block in blocks):
+            return self.each_at_once(blocks, checked)
+        with ContextThreadPool(min(self._threads, len(blocks))) as pool:
+            return _sorted(list(pool.map(lambda block: _attempt(checked, block), blocks)))
 
     def refuse(self, refused: Sequence[RefusedFile], *, all_or_nothing: bool) -> None:
         """Raise the error that describes the refused files best: DuplicateBlock, StoreError or BlocksRefused."""
@@ -634,7 +641,7 @@ class _Check:
         self._last_key_id = versions.max_cluster_key_id
         self._writer_features = writer_features
 
-    def __call__(self, block: Block) -> Block:
+    def __call__(self, block: Block, stat_of: StatOf) -> Block:
         require_own(self._warehouse, self._table_id, normal(block.location))
         schema_id = self._default_schema_id if block.schema_id is None else block.schema_id
         schema = schema_at(self._versions, schema_id)
@@ -643,7 +650,7 @@ class _Check:
         block = check_block(block, schema.by_id(), last_key_id=self._last_key_id)
         if block.constants:
             block = with_constants(block, block.constants, schema)
-        stat = self._store.stat(block.location)
+        stat = stat_of(block.location)
         return msgspec.structs.replace(
             block,
             file_size=stat.size_bytes,

@@ -11,6 +11,7 @@ from lamella.snapshot.storage.paths import (
     table_root,
 )
 from lamella.snapshot.storage.store import (
+    BatchStatStore,
     EndReadingStore,
     ListedObject,
     MappableStore,
@@ -26,6 +27,7 @@ from lamella.snapshot.storage.store import (
 __all__ = [
     "AllLocations",
     "AllowedLocations",
+    "BatchStatStore",
     "EndReadingStore",
     "FsspecStore",
     "ListedObject",

@@ -50,6 +50,12 @@ class _EndReadingFiles(Protocol):
 
 #: What the locations on S3 begin with.
 _S3: Final = "s3://"
+_LOCAL: Final = "file:///"
+
+
+def _is_local(location: str) -> bool:
+    """Returns whether a location is the URL of a local path that :func:`parse` accepts."""
+    return location.startswith(_LOCAL) and "\0" not in location
 
 
 class FsspecStore:
@@ -85,6 +91,12 @@ class FsspecStore:
         """Returns size and content id of an object."""
         at = parse(location)
         return self._of(at).stat(at.path)
+
+    def stat_many(self, locations: Sequence[str]) -> dict[str, ObjectStat]:
+        """Returns the stats of local files, see :class:`~lamella.snapshot.storage.store.BatchStatStore`."""
+        paths = {location: parse(location).path for location in locations if _is_local(location)}
+        found = self._local.stat_many(list(paths.values())) if paths else {}
+        return {location: found[path] for location, path in paths.items() if path in found}
 
     def put(self, location: str, data: bytes) -> ObjectStat:
         """Create an object."""

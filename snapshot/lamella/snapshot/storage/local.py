@@ -8,7 +8,7 @@ import os
 import stat as modes
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,11 +48,31 @@ class LocalFiles:
             raise _as_ours(error, path) from error
         if not modes.S_ISREG(found.st_mode):
             raise ObjectNotFound(f"not a file: file://{path}", location=f"file://{path}")
-        return _stat(path, found)
+        return _stat(path, found.st_size, found.st_mtime_ns)
+
+    def stat_many(self, paths: Sequence[str]) -> dict[str, ObjectStat]:
+        """Returns the stats of those paths that are files; none of them if the system refuses one.
+
+        One call asks for all of them outside of the interpreter. A thread that calls ``os.stat`` for each takes the
+        interpreter back within microseconds of each call, sooner than a thread that waits for it can wake up. So other
+        threads stood still for up to 140 ms while two thousand files were checked.
+        """
+        from pyarrow.fs import FileType, LocalFileSystem  # here: not every process that imports this needs Arrow
+
+        try:
+            found = LocalFileSystem().get_file_info(list(paths))
+        except (OSError, ValueError):  # as UnicodeError and ArrowInvalid, which are ValueErrors
+            return {}
+        return {
+            path: _stat(path, info.size, info.mtime_ns)
+            for path, info in zip(paths, found, strict=True)
+            if info.type is FileType.File
+        }
 
     def put(self, path: str, data: bytes) -> ObjectStat:
         """Write next to the final name, sync, then link: linking is atomic and never replaces."""
-        return _stat(path, _written(path, data, os.link))
+        written = _written(path, data, os.link)
+        return _stat(path, written.st_size, written.st_mtime_ns)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write next to the final name, sync, then rename, which is atomic too."""
@@ -125,14 +145,12 @@ def _pread(descriptor: int, start: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _stat(path: str, found: os.stat_result) -> ObjectStat:
-    return ObjectStat(
-        location=f"file://{path}", size_bytes=found.st_size, content_id=f"{found.st_size}-{found.st_mtime_ns}"
-    )
+def _stat(path: str, size_bytes: int, mtime_ns: int) -> ObjectStat:
+    return ObjectStat(location=f"file://{path}", size_bytes=size_bytes, content_id=f"{size_bytes}-{mtime_ns}")
 
 
 def _listed(path: str, found: os.stat_result) -> ListedObject:
-    stat = _stat(path, found)
+    stat = _stat(path, found.st_size, found.st_mtime_ns)
     return ListedObject(
         location=stat.location,
         size_bytes=stat.size_bytes,

@@ -6,12 +6,13 @@ are as many of them as files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, Literal, Protocol
 
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, ObjectNotFound
 from lamella.snapshot.storage.store import (
+    BatchStatStore,
     EndReadingStore,
     ListedObject,
     MappableStore,
@@ -20,7 +21,7 @@ from lamella.snapshot.storage.store import (
     Store,
 )
 
-StoreOperation = Literal["read", "read_range", "stat", "put", "expand", "list", "delete", "delete_many"]
+StoreOperation = Literal["read", "read_range", "stat", "stat_many", "put", "expand", "list", "delete", "delete_many"]
 
 #: ``absent``: nothing is there. ``exists``: a put found an object. ``refused``: an invalid location. ``failed``: any
 #: other error, and multiple deletions of which some failed. ``left``: a listing that was not read to its end.
@@ -59,6 +60,9 @@ class ObservedStore:
             self._end_reading = store
             self.reads_ends = store.reads_ends
             self.read_end = self._read_end
+        if isinstance(store, BatchStatStore):
+            self._batch_stat = store
+            self.stat_many = self._stat_many
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process gets the store without the listener."""
@@ -106,6 +110,17 @@ class ObservedStore:
             self._report("stat", _outcome(error), perf_counter() - started_s)
             raise
         self._report("stat", "ok", perf_counter() - started_s)
+        return found
+
+    def _stat_many(self, locations: Sequence[str]) -> dict[str, ObjectStat]:
+        """Returns the stats of some objects."""
+        started_s = perf_counter()
+        try:
+            found = self._batch_stat.stat_many(locations)
+        except BaseException as error:
+            self._report("stat_many", _outcome(error), perf_counter() - started_s)
+            raise
+        self._report("stat_many", "ok", perf_counter() - started_s)
         return found
 
     def put(self, location: str, data: bytes) -> ObjectStat:

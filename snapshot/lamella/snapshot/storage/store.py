@@ -134,6 +134,18 @@ class EndReadingStore(Store, Protocol):
 
 
 @runtime_checkable
+class BatchStatStore(Protocol):
+    """A store that asks for the stats of some objects together, because one by one they cost more."""
+
+    def stat_many(self, locations: Sequence[str]) -> dict[str, ObjectStat]:
+        """Returns stats by location as written, from the store itself without a cache.
+
+        A location that is missing here may exist all the same: :meth:`Store.stat` knows, or says what is wrong.
+        """
+        ...
+
+
+@runtime_checkable
 class ReplacingStore(Store, Protocol):
     """A store that can also replace objects."""
 
