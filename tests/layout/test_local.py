@@ -67,6 +67,28 @@ def test_a_path_that_the_system_refuses_leaves_the_stats_to_single_calls(tmp_pat
         assert store.stat_many([f"file://{tmp_path}/x", f"file://{tmp_path}/{name}"]) == {}
 
 
+def test_the_ends_of_files_in_memory_are_those_that_are_read_one_by_one(tmp_path: Path) -> None:
+    """Up to the first location that is no file with bytes; its error is left to the calls for one file."""
+    store = FsspecStore()
+    names = [store.put(f"{tmp_path}/{size}", bytes(range(size))).location for size in (1, 5, 200)]
+    (tmp_path / "link").symlink_to(tmp_path / "5")
+    names.append(f"file://{tmp_path}/link")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").touch()
+    ends = {}
+    for name in names:
+        stat = store.stat(name)
+        ends[name] = stat, store.read_range(name, max(0, stat.size_bytes - 8), min(8, stat.size_bytes))
+    found = store.read_cached_ends(names, 8)
+    assert found in (ends, {})  # not every file system says what is in memory
+    for other in "folder", "pipe", "empty", "nothing", "y" * 300, "\udcff", "x\0":
+        location = f"file://{tmp_path}/{other}"
+        assert store.read_cached_ends([names[0], location, names[1]], 8).items() <= {names[0]: ends[names[0]]}.items()
+    assert store.read_cached_ends(["s3://bucket/x", names[0]], 8) == {}
+    assert store.read_cached_ends([], 8) == {}
+
+
 @pytest.mark.parametrize("link", ["_latest", ".current", "a", "z", "a/_b", "z/y"])
 def test_a_link_beside_a_folder_changes_none_of_its_files(tmp_path: Path, link: str) -> None:
     """A folder's files keep their own names whatever links to it are there, also hidden ones and links to a parent."""

@@ -12,6 +12,7 @@ from lamella.snapshot.storage.paths import (
 )
 from lamella.snapshot.storage.store import (
     BatchStatStore,
+    CachedEndStore,
     EndReadingStore,
     ListedObject,
     MappableStore,
@@ -28,6 +29,7 @@ __all__ = [
     "AllLocations",
     "AllowedLocations",
     "BatchStatStore",
+    "CachedEndStore",
     "EndReadingStore",
     "FsspecStore",
     "ListedObject",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final, Protocol, runtime_checkable
 
 from lamella.snapshot.errors import InvalidRequest, NotSignable, ObjectNotFound, StoreError
@@ -98,6 +99,11 @@ class FsspecStore:
         found = self._local.stat_many(list(paths.values())) if paths else {}
         return {location: found[path] for location, path in paths.items() if path in found}
 
+    def read_cached_ends(self, locations: Sequence[str], length: int) -> dict[str, tuple[ObjectStat, bytes]]:
+        """Returns the ends of local files, see :class:`~lamella.snapshot.storage.store.CachedEndStore`."""
+        paths = [parse(location).path for location in takewhile(_is_local, locations)]
+        return dict(zip(locations, self._local.read_cached_ends(paths, length), strict=False))
+
     def put(self, location: str, data: bytes) -> ObjectStat:
         """Create an object."""
         at = parse(location)
@@ -134,14 +140,18 @@ class FsspecStore:
         if not at.path.endswith("/") and files.exists(at.path):
             return [str(at)]
         folder = at.path.rstrip("/") + "/"
-        listed = [s.location for s in files.list(folder)]
-        found = [each for each in listed if is_data_file(parse(each).path[len(folder) :])]
+        listed = self._locations(files, folder)
+        if files is self._local:
+            start = len(f"file://{folder}")
+            found = [each for each in listed if is_data_file(each[start:])]
+        else:
+            found = [each for each in listed if is_data_file(parse(each).path[len(folder) :])]
         if not found and has_magic(at.path):
             glob = Glob(at.path)
             below = glob_root(at.path)
             if at.scheme == "s3" and "/" not in below:
                 raise InvalidRequest(f"a bucket name cannot be a glob: {url!r}", location=url)
-            listed = [s.location for s in files.list(below)]
+            listed = self._locations(files, below)
             found = [each for each in listed if glob.selects(parse(each).path)]
         if not found:
             raise ObjectNotFound(f"no Parquet file at {url}", location=url)
@@ -152,6 +162,9 @@ class FsspecStore:
                 "; other_formats = 'ignore' (--ignore-other-formats) registers every Parquet file",
             )
         return sorted(found)
+
+    def _locations(self, files: _Files, folder: str) -> Sequence[str]:
+        return self._local.locations(folder) if files is self._local else [each.location for each in files.list(folder)]
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ListedObject]:
         """Yields every object below a folder."""

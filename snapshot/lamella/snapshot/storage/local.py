@@ -10,7 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
@@ -69,6 +69,19 @@ class LocalFiles:
             if info.type is FileType.File
         }
 
+    def read_cached_ends(self, paths: Sequence[str], length: int) -> Iterator[tuple[ObjectStat, bytes]]:
+        """Yields the stats and the last bytes of files, up to the first one that the system does not have in memory, or
+        that it refuses.
+
+        A thread that reads a file gives the interpreter back several times, and waits each time until it gets it. That
+        takes several times as long as reading from memory.
+        """
+        for path in paths:
+            found = _cached_end(path, length)
+            if found is None:
+                return
+            yield found
+
     def put(self, path: str, data: bytes) -> ObjectStat:
         """Write next to the final name, sync, then link: linking is atomic and never replaces."""
         written = _written(path, data, os.link)
@@ -88,9 +101,13 @@ class LocalFiles:
 
     def list(self, folder: str, start_after: str | None = None) -> Iterator[ListedObject]:
         """Yields every file below a folder; links to folders are followed, each folder once."""
-        found = sorted(_walk(folder), key=lambda found: found.location)
+        found = sorted(_listed_files(folder), key=lambda found: found.location)
         behind = None if start_after is None else f"file://{start_after}"
         return (each for each in found if behind is None or each.location > behind)
+
+    def locations(self, folder: str) -> Sequence[str]:
+        """Returns the locations that :meth:`list` yields, without asking for sizes and times."""
+        return sorted([f"file://{entry.path}" for entry in _walk(folder)])
 
     def delete(self, path: str) -> None:
         """Remove a file."""
@@ -145,6 +162,31 @@ def _pread(descriptor: int, start: int, length: int) -> bytes:
     return b"".join(parts)
 
 
+#: Reads only what is in memory; not every system has it, and not for every kind of file system.
+_AT_ONCE: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+
+
+def _cached_end(path: str, length: int) -> tuple[ObjectStat, bytes] | None:
+    """Returns the stat and the last bytes of a file; None: the system would wait for them, or refuses them."""
+    if not _AT_ONCE:
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            found = os.fstat(descriptor)
+            wanted = min(length, found.st_size)
+            data = bytearray(wanted)
+            if not modes.S_ISREG(found.st_mode) or not wanted:
+                return None
+            if os.preadv(descriptor, [data], found.st_size - wanted, _AT_ONCE) != wanted:
+                return None
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None
+    return _stat(path, found.st_size, found.st_mtime_ns), bytes(data)
+
+
 def _stat(path: str, size_bytes: int, mtime_ns: int) -> ObjectStat:
     return ObjectStat(location=f"file://{path}", size_bytes=size_bytes, content_id=f"{size_bytes}-{mtime_ns}")
 
@@ -159,7 +201,17 @@ def _listed(path: str, found: os.stat_result) -> ListedObject:
     )
 
 
-def _walk(root: str) -> Iterator[ListedObject]:
+def _listed_files(root: str) -> Iterator[ListedObject]:
+    for entry in _walk(root):
+        try:
+            with _errors(entry.path):
+                found = entry.stat()
+        except ObjectNotFound:
+            continue  # removed since the folder was read
+        yield _listed(entry.path, found)
+
+
+def _walk(root: str) -> Iterator[os.DirEntry[str]]:
     """Yields every file below a folder, whatever the order in which the system names them.
 
     A folder that is listed is not listed again by way of a link. So real folders come before links, and links in the
@@ -189,16 +241,17 @@ def _walk(root: str) -> Iterator[ListedObject]:
             except UnicodeEncodeError as error:
                 raise StoreError(f"a file name in {folder} is not UTF-8: {entry.name!r}", location=folder) from error
             try:
-                with _errors(entry.path):
-                    is_folder, is_file = entry.is_dir(), entry.is_file()
-                    found = entry.stat() if is_file else None
-            except ObjectNotFound:
-                continue  # removed since the folder was read, or a link that leads nowhere
+                is_folder, is_file = entry.is_dir(), entry.is_file()
+            except OSError as error:
+                found = _as_ours(error, entry.path)
+                if isinstance(found, ObjectNotFound):
+                    continue  # removed since the folder was read, or a link that leads nowhere
+                raise found from error
             if is_folder:
                 names = (below_hidden or is_hidden(entry.name), below_link or entry.is_symlink(), entry.path)
                 heapq.heappush(folders, names)
-            elif found is not None:
-                yield _listed(entry.path, found)
+            elif is_file:
+                yield entry
 
 
 def _make_folders(folder: str) -> None:

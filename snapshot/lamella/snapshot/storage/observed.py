@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, ObjectNotFound
 from lamella.snapshot.storage.store import (
     BatchStatStore,
+    CachedEndStore,
     EndReadingStore,
     ListedObject,
     MappableStore,
@@ -21,7 +22,18 @@ from lamella.snapshot.storage.store import (
     Store,
 )
 
-StoreOperation = Literal["read", "read_range", "stat", "stat_many", "put", "expand", "list", "delete", "delete_many"]
+StoreOperation = Literal[
+    "read",
+    "read_range",
+    "read_cached_ends",
+    "stat",
+    "stat_many",
+    "put",
+    "expand",
+    "list",
+    "delete",
+    "delete_many",
+]
 
 #: ``absent``: nothing is there. ``exists``: a put found an object. ``refused``: an invalid location. ``failed``: any
 #: other error, and multiple deletions of which some failed. ``left``: a listing that was not read to its end.
@@ -60,6 +72,9 @@ class ObservedStore:
             self._end_reading = store
             self.reads_ends = store.reads_ends
             self.read_end = self._read_end
+        if isinstance(store, CachedEndStore):
+            self._cached_ends = store
+            self.read_cached_ends = self._read_cached_ends
         if isinstance(store, BatchStatStore):
             self._batch_stat = store
             self.stat_many = self._stat_many
@@ -100,6 +115,18 @@ class ObservedStore:
             raise
         self._report("read_range", "ok", perf_counter() - started_s, read_bytes=len(data))
         return stat, data
+
+    def _read_cached_ends(self, locations: Sequence[str], length: int) -> dict[str, tuple[ObjectStat, bytes]]:
+        """Returns the ends of files that are in memory; the call is one, however many files it reads."""
+        started_s = perf_counter()
+        try:
+            found = self._cached_ends.read_cached_ends(locations, length)
+        except BaseException as error:
+            self._report("read_cached_ends", _outcome(error), perf_counter() - started_s)
+            raise
+        read_bytes = sum(len(data) for _, data in found.values())
+        self._report("read_cached_ends", "ok", perf_counter() - started_s, read_bytes=read_bytes)
+        return found
 
     def stat(self, location: str) -> ObjectStat:
         """Returns size and content id of an object."""

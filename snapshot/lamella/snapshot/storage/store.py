@@ -134,6 +134,20 @@ class EndReadingStore(Store, Protocol):
 
 
 @runtime_checkable
+class CachedEndStore(Store, Protocol):
+    """A store with files that the system may have in memory, so that reading them does not wait."""
+
+    def read_cached_ends(self, locations: Sequence[str], length: int) -> dict[str, tuple[ObjectStat, bytes]]:
+        """Returns the stats and last ``length`` bytes (all of a shorter one) of files, up to the first of them for
+        which the system would wait.
+
+        A stat is that of the file which the bytes are from, as of a moment before they were read. Nothing is wrong with
+        a location that is missing here: :meth:`Store.stat` and :meth:`Store.read_range` know.
+        """
+        ...
+
+
+@runtime_checkable
 class BatchStatStore(Protocol):
     """A store that asks for the stats of some objects together, because one by one they cost more."""
 
