@@ -264,6 +264,7 @@ def _has_run(data: bytes, words: Words, at: Numbers, run: bytes) -> npt.NDArray[
 _TOPS: Final = np.uint64(0x8080808080808080)
 _LOW7: Final = np.uint64(0x7F)
 _ONE: Final = np.uint64(1)
+_WORD_BYTES: Final = 8
 #: Steps that move groups of bits together: (upper groups, shift, lower groups).
 _SQUEEZE: Final = (
     (np.uint64(0x7F007F007F007F00), np.uint64(1), np.uint64(0x007F007F007F007F)),
@@ -277,10 +278,20 @@ def _varints(words: Words, at: Numbers) -> tuple[Any, Numbers, Any]:
     found = words[at]
     stops = ~found & _TOPS
     last = stops & (~stops + _ONE)  # the top bit of the first byte that is below 128; 0: there is none
-    if (last == np.uint64(0x80)).all():
-        return found & _LOW7, at + 1, np.True_
-    value = found & ((last << _ONE) - _ONE)
-    for upper, shift, lower in _SQUEEZE:
-        value = ((value & upper) >> shift) | (value & lower)
+    shortest, longest = (int(last.min()), int(last.max())) if len(last) else (0, 0)
+    if shortest == longest != 0:
+        size = longest.bit_length() >> 3
+        return _squeezed(found & np.uint64((longest << 1) - 1), size), at + size, np.True_
+    value = _squeezed(found & ((last << _ONE) - _ONE), longest.bit_length() >> 3 if shortest else _WORD_BYTES)
     sizes = (np.bitwise_count(last - _ONE).astype(np.int64) + 1) >> 3
     return value, at + sizes, last != 0
+
+
+def _squeezed(value: Words, size: int) -> Words:
+    """Returns the numbers of groups of seven bits in up to ``size`` bytes."""
+    if size == 1:
+        return value & _LOW7
+    for width, (upper, shift, lower) in zip((1, 2, 4), _SQUEEZE, strict=True):
+        if size > width:
+            value = ((value & upper) >> shift) | (value & lower)
+    return value
