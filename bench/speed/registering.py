@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from loopback import serving
 
-from lamella.snapshot.parquet import ingest, read_footer, schema_of
+from lamella.snapshot.parquet import ingest_arrays, read_footer, schema_of
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
 from speed.clock import cpu_s, timed
@@ -62,7 +62,7 @@ def lamella(files: Path, work: Path) -> int:
     store = FsspecStore()
     locations = store.expand(f"file://{files}")
     schema = schema_of(read_footer(store, locations[0]))
-    blocks, refused = ingest(store, locations, schema)
+    blocks, refused = ingest_arrays(store, locations, schema)
     if refused:
         raise RuntimeError(refused[0].reason)
     warehouse = Warehouse(store, f"file://{work}/warehouse")

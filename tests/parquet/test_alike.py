@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,15 +17,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lamella.snapshot.columnar import build_block_arrays, build_blocks
+from lamella.snapshot.commit import Shape, summarize_block_arrays, summarize_blocks
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.manifest import Block
-from lamella.snapshot.parquet import block_of, ingest, read_footer, schema_of
+from lamella.snapshot.ids import Ids
+from lamella.snapshot.manifest import Block, Segment, encode_segment
+from lamella.snapshot.manifest import encode as encode_manifest
+from lamella.snapshot.manifest.block_arrays import BlockSequence, LooseBlocks, Part
+from lamella.snapshot.parquet import block_of, ingest, ingest_arrays, read_footer, schema_of
 from lamella.snapshot.parquet.footer import decode_footer, read_footer_bytes
-from lamella.snapshot.parquet.footer_batch import FEWEST, decode_footer_batch
+from lamella.snapshot.parquet.footer_batch import FEWEST, FooterDecoder, decode_footer_batch
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.storage.store import ObjectStat
+from lamella.snapshot.warehouse import Warehouse
 from parquet.crafted import (
+    BOOLEAN,
     BYTE_ARRAY,
     DOUBLE,
     FIXED,
@@ -60,14 +68,31 @@ for _name, _physical, _more, _values in (
     ("u64", INT64, {"converted": 14}, (-1, 0, 1, 2**62)),
     ("day", INT32, {"converted": 6}, (-200_000, 0, 20_000)),
     ("price", INT64, {"converted": 5, "scale": 2, "precision": 5}, (-(10**5), -99_999, 0, 99_999, 10**5)),
+    ("u32", INT32, {"converted": 13}, (-1, 0, 1, 2**31 - 1)),
+    ("time", INT32, {"converted": 7}, (-1, 0, 86_399_999)),
+    ("at ms", INT64, {"converted": 9}, (-(2**63), -1, 0, 1_700_000_000_000)),
+    ("at ns", INT64, {"logical": {8: {1: False, 2: {3: {}}}}}, (-1, 0, 2**62)),
     ("f64", DOUBLE, {}, (-math.inf, -1.5, -0.0, 0.0, 1.5, math.inf, math.nan)),
     ("f32", FLOAT, {}, (-1.5, -0.0, 0.0, math.nan)),
 ):
     _LEAVES[_name] = (element(_name, _physical, **_more), _numbers(_physical, *_values))
 _LEAVES["text"] = (
     element("text", BYTE_ARRAY, converted=0),
-    st.sampled_from([b"", b"a", b"b" * 64, b"b" * 65, b"\xff" * 70, "é".encode(), b"\xff"]),
+    st.sampled_from(
+        [b"", b"a", b"b" * 64, b"b" * 65, b"\xff" * 70, "é".encode(), b"\xff", b'",', b"\\", b"a\nb", b"~\x7f"]
+    ),
 )
+_LEAVES["plain text"] = (
+    element("plain text", BYTE_ARRAY, converted=0),
+    st.sampled_from([b"a", b"b c", b"~", b"key-1"]),
+)
+_LEAVES["bytes"] = (element("bytes", BYTE_ARRAY), st.sampled_from([b"", b"\0", b"a", b"\xff"]))
+_LEAVES["uuid"] = (
+    element("uuid", FIXED, length=16, logical={14: {}}),
+    st.sampled_from([bytes(16), b"k" * 16, b"\xff" * 16, b"k" * 15]),
+)
+_LEAVES["half"] = (element("half", FIXED, length=2, logical={15: {}}), st.sampled_from([b"\0\0", b"\0\x3c", b"\0\xfe"]))
+_LEAVES["flag"] = (element("flag", BOOLEAN), st.sampled_from([b"\0", b"\1", b"\2", b""]))
 _LEAVES["fixed price"] = (
     element("fixed price", FIXED, length=4, converted=5, scale=2, precision=9),
     st.sampled_from([b"\xff\xff\xff\xff", b"\0\0\0\1", b"\x7f\xff\xff\xff", b"\0\0\1", b"\x80\0\0\0"]),
@@ -104,12 +129,55 @@ def stat_of(footer: bytes, number: int = 0, *, body_bytes: int = _BODY_BYTES) ->
 
 
 def compare(footers: list[bytes], schema: Schema, *, body_bytes: int = _BODY_BYTES) -> int:
-    """Assert that what is decoded together is what it is alone; returns how many were decoded together."""
+    """Assert that what is decoded together is what it is alone, also in manifests and sidecars; returns how many were
+    decoded together."""
     stats = [stat_of(footer, number, body_bytes=body_bytes) for number, footer in enumerate(footers)]
     found = decode_footer_batch(stats, footers, schema, fewest=1)
-    for stat, footer, block in zip(stats, footers, found, strict=True):
-        assert block is None or block == alone(stat, footer, schema)
+    expected = [alone(stat, footer, schema) for stat, footer in zip(stats, footers, strict=True)]
+    for block, other in zip(found, expected, strict=True):
+        assert block is None or block == other
+    parts: list[Part] = []
+    where: dict[int, tuple[int, int]] = {}
+    decoder = FooterDecoder(schema, fewest=1)
+    half = len(footers) // 2  # the second half meets the shapes of the first
+    for start, stop in ((0, half), (half, len(footers))):
+        for numbers, arrays in decoder.decode(stats[start:stop], footers[start:stop]):
+            where |= {start + number: (len(parts), row) for row, number in enumerate(numbers.tolist())}
+            parts.append(arrays)
+    rest = [number for number, block in enumerate(expected) if block is not None and number not in where]
+    where |= {number: (len(parts), row) for row, number in enumerate(rest)}
+    parts.append(LooseBlocks([block for number, block in enumerate(expected) if block is not None and number in rest]))
+    order = sorted(where)
+    sequence = BlockSequence(
+        parts,
+        np.array([where[number][0] for number in order], dtype=np.int64),
+        np.array([where[number][1] for number in order], dtype=np.int64),
+    )
+    check_sequence(sequence, [block for block in expected if block is not None], schema)
     return sum(block is not None for block in found)
+
+
+def check_sequence(sequence: BlockSequence, blocks: list[Block], schema: Schema) -> None:
+    """Assert that a sequence has these blocks, and gives the bytes that they give as objects."""
+    assert list(sequence) == blocks
+    assert [sequence[number] for number in range(len(blocks))] == blocks
+    assert sequence.locations == [block.location for block in blocks]
+    assert sequence.footer_hashes == [block.footer_sha256 for block in blocks]
+    gone = {block.location for block in blocks[::3]}
+    assert list(sequence.without(gone)) == [block for block in blocks if block.location not in gone]
+    for some in slice(None), slice(1, None), slice(None, None, -1), slice(None, 1):
+        few, expected = sequence[some], blocks[some]
+        if not expected:
+            continue
+        encoded = few.by_block(lambda part: part.json())
+        assert encoded == [msgspec.json.encode(block) for block in expected]
+        summary = summarize_block_arrays(schema, few)
+        assert msgspec.json.encode(summary) == msgspec.json.encode(summarize_blocks(schema, expected))
+        segment = Segment(
+            format_version=3, segment_id="s", summary=summary, blocks=tuple(expected), schema_id=schema.schema_id
+        )
+        assert encode_segment(segment, encoded) == encode_manifest(segment)
+        assert build_block_arrays(schema, few) == build_blocks(schema, expected)
 
 
 @st.composite
@@ -180,6 +248,27 @@ def test_footers_of_one_shape_give_the_blocks_that_they_give_alone(footers: list
         compare(footers, schema)
 
 
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=12))
+def test_blocks_of_several_shapes_are_written_in_their_order(kinds: list[int]) -> None:
+    """Shapes that differ in exact bounds, known null counts, missing statistics or compression; and files that are
+    only decoded alone."""
+    footers = []
+    for number, kind in enumerate(kinds):
+        rows = 10 + number
+        bounds = struct.pack("<q", number), struct.pack("<q", 5 * number)
+        given_stats = {
+            1: statistics(*bounds, nulls=0, exact=True),
+            2: statistics(*bounds, nulls=None, exact=None),
+            3: statistics(nulls=0),
+            4: statistics(bounds[1] + b"\0", bounds[0], nulls=0),
+        }.get(kind, statistics(*bounds, nulls=0))
+        made = chunk(["i64"], INT64, given_stats, num_values=rows, meta={4: 6 if kind == 5 else 1, 6: 60, 7: 60, 9: 4})
+        footers.append(encode(metadata([_LEAVES["i64"][0]], [(rows, [made])])))
+    schema = schema_of(decode_footer(stat_of(footers[0]), footers[0]))
+    together = compare(footers, schema)
+    assert together >= sum(kind in (0, 1, 2, 3, 5) for kind in kinds) - len(set(kinds))
+
+
 def _decodes(footer: bytes) -> bool:
     try:
         decode_footer(stat_of(footer), footer)
@@ -224,7 +313,7 @@ def tables(count: int, seed: int = 0) -> list[pa.Table]:
 
 
 def test_what_a_writer_writes_is_decoded_together(tmp_path: Path) -> None:
-    """All files but the one that the shape was taken from, with one row group or with several."""
+    """All files, with one row group or with several."""
     store = FsspecStore()
     every: list[dict[str, Any]] = [{}, {"write_page_index": True}, {"row_group_size": 2}]
     for kind, options in enumerate(every):
@@ -238,7 +327,7 @@ def test_what_a_writer_writes_is_decoded_together(tmp_path: Path) -> None:
         expected = [block_of(read_footer(store, path), schema) for path in paths]
         stats = [store.stat(path) for path in paths]
         found = decode_footer_batch(stats, [read_footer_bytes(store, stat) for stat in stats], schema)
-        assert found == [None, *expected[1:]]
+        assert found == expected
         assert ingest(store, paths, schema) == (expected, [])
 
 
@@ -257,6 +346,39 @@ def test_files_of_several_shapes_are_each_decoded_with_their_like(tmp_path: Path
     assert sum(block is not None for block in found) >= 50
     assert [block or alone for block, alone in zip(found, expected, strict=True)] == expected
     assert ingest(store, paths, schema) == (expected, [])
+
+
+def written_objects(store: FsspecStore, schema: Schema, blocks: Sequence[Block]) -> dict[str, bytes]:
+    """All that a warehouse writes when it registers blocks, by location; nothing of it is left."""
+    root = "memory://alike"
+    warehouse = Warehouse(
+        store, root, ids=Ids(lambda: 1, bytes), shape=Shape(segment_blocks=50, group_segments=2, fan_in=2)
+    )
+    empty = warehouse.create("t", schema, now_ms=1)
+    done = warehouse.commit(empty, added=warehouse.prepare("t", schema, blocks), now_ms=2)
+    warehouse.commit(done.pointer, removed=[block.location for block in list(blocks)[:20]], now_ms=3)
+    found = {stat.location: store.read(stat.location) for stat in store.list(root)}
+    store.delete_many(found)
+    return found
+
+
+@pytest.mark.parametrize("schema_id", [0, 3])
+def test_a_warehouse_writes_the_same_bytes_for_blocks_in_arrays(tmp_path: Path, schema_id: int) -> None:
+    """Manifests, sidecars and indexes of files of several shapes, also of one that is decoded alone, when they are
+    added and when some are removed."""
+    store = FsspecStore()
+    paths = []
+    for number, table in enumerate(tables(170)):
+        paths.append(f"{tmp_path}/{number:03}.parquet")
+        compression = "zstd" if number % 3 == 0 else "snappy"
+        pq.write_table(table.drop_columns(["x"] if number % 40 == 7 else []), paths[-1], compression=compression)
+    first = schema_of(read_footer(store, paths[0]))
+    schema = msgspec.structs.replace(first, schema_id=schema_id)
+    blocks, refused = ingest(store, paths, schema)
+    arrays, also_refused = ingest_arrays(store, paths, schema)
+    assert refused == also_refused == []
+    assert arrays.has_arrays
+    assert written_objects(store, schema, arrays) == written_objects(store, schema, blocks)
 
 
 @pytest.fixture(scope="module")

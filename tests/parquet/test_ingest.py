@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lamella.snapshot.manifest import Block
-from lamella.snapshot.parquet import block_of, ingest, read_footer, schema_of
+from lamella.snapshot.parquet import block_of, ingest, ingest_arrays, read_footer, schema_of
 from lamella.snapshot.storage import FsspecStore
+from lamella.snapshot.storage.store import ObjectStat
 from lamella.snapshot.wire import RefusedFile
 
 
@@ -82,6 +88,50 @@ def test_an_exception_of_the_callback_ends_the_ingest(files: list[str]) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         ingest(store, files, schema, on_done=on_done)
+
+
+class PartlyInMemory(FsspecStore):
+    """A store that has in memory as many files of each call as ``counts`` says, one call after the other."""
+
+    def __init__(self, counts: list[int]) -> None:
+        super().__init__()
+        self._counts = counts
+        self.found = 0
+
+    def read_cached_ends(self, locations: Sequence[str], length: int) -> dict[str, tuple[ObjectStat, bytes]]:
+        """The first few."""
+        some = locations[: self._counts.pop(0) if self._counts else 0]
+        self.found += len(some)
+        stats = {location: self.stat(location) for location in some}
+        return {
+            location: (stat, self.read(location)[-min(length, stat.size_bytes) :]) for location, stat in stats.items()
+        }
+
+
+@given(counts=st.lists(st.integers(0, 16), max_size=8), broken=st.integers(0, 199))
+def test_files_in_memory_and_others_come_in_order(many: list[str], counts: list[int], broken: int) -> None:
+    """Whichever are in memory, also a file that is no Parquet file."""
+    store = FsspecStore()
+    locations = [*many[:broken], many[-1], *many[broken:-1]]
+    schema = schema_of(read_footer(store, many[0]))
+    expected = ingest(store, many[:-1], schema)[0]
+    partly = PartlyInMemory(list(counts))
+    with patch.object(importlib.import_module("lamella.snapshot.parquet.ingest"), "_SLOW", 20):
+        blocks, refused = ingest_arrays(partly, locations, schema)
+    assert list(blocks) == expected
+    assert [(each.path, each.code) for each in refused] == [(many[-1], "not_parquet")]
+    assert partly.found >= sum(counts[:3])
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two hundred files of one schema, and one that is none."""
+    folder = tmp_path_factory.mktemp("many")
+    locations = [f"file://{folder}/{i:03}.parquet" for i in range(200)]
+    for i, location in enumerate(locations):
+        pq.write_table(pa.table({"a": [i, i + 1]}), location.removeprefix("file://"))
+    (folder / "text.parquet").write_text("no Parquet file")
+    return [*locations, f"file://{folder}/text.parquet"]
 
 
 @pytest.mark.s3

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.storage import FsspecStore
+from lamella.snapshot.storage.store import ObjectStat
 from support.app_client import AppClient
 from support.race import TABLE, NewRace, Race
 from support.service_api import parquet_bytes, read_problem
@@ -103,6 +106,11 @@ def test_a_file_that_changes_while_it_is_registered_is_refused(tmp_path: Path) -
                 file.write_bytes(replaced)
             return data
 
+        def read_cached_ends(self, locations: Sequence[str], length: int) -> dict[str, tuple[ObjectStat, bytes]]:
+            found = super().read_cached_ends(locations, length)
+            file.write_bytes(replaced)
+            return found
+
     settings = Settings(warehouse=str(tmp_path / "warehouse"))
     with AppClient(create_app(settings, store=Replacing())) as app:
         app.post("/v1/namespaces", json={"name": "db"})
@@ -111,6 +119,46 @@ def test_a_file_that_changes_while_it_is_registered_is_refused(tmp_path: Path) -
         assert problem.code == "blocks_refused"
         assert [entry["code"] for entry in problem.details["refused"]] == ["conflict"]
         assert app.get(TABLE).json()["block_count"] == 0
+
+
+def test_many_files_of_one_schema_are_registered_and_the_others_refused(tmp_path: Path) -> None:
+    """More than are decoded one by one: with one that is damaged, one of another table, one that changes and some that
+    are in the table already; the blocks are those that each file gives alone."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    paths = [f"file://{folder}/{number:03}.parquet" for number in range(150)]
+    for number, path in enumerate(paths):
+        Path(path.removeprefix("file://")).write_bytes(parquet_bytes({"a": [number, number + 1]}))
+    changing = folder / "149.parquet"
+
+    class Replacing(FsspecStore):
+        """Replaces one file when the versions are compared."""
+
+        def stat_many(self, locations: Sequence[str]) -> dict[str, ObjectStat]:
+            changing.write_bytes(parquet_bytes({"a": [7]}))
+            return super().stat_many(locations)
+
+    settings = Settings(warehouse=str(tmp_path / "warehouse"))
+    with AppClient(create_app(settings, store=Replacing())) as app:
+        app.post("/v1/namespaces", json={"name": "db"})
+        app.post("/v1/namespaces/db/tables", json={"name": "t", "schema": [{"name": "a", "type": "int64"}]})
+        assert app.post(f"{TABLE}/register", json={"paths": paths[:3]}).json()["registered"] == 3
+        (folder / "020.parquet").write_bytes(b"no Parquet file")
+        foreign = tmp_path / "warehouse" / str(UUID(int=7)) / "x.parquet"
+        foreign.parent.mkdir()
+        foreign.write_bytes(parquet_bytes({"a": [1]}))
+        answer = app.post(f"{TABLE}/register", json={"paths": [f"file://{folder}", str(foreign)]}).json()
+        blocks = app.post(f"{TABLE}/prune", json={"filter": "a = 100"}).json()["blocks"]
+        count = app.get(TABLE).json()["block_count"]
+    refused = {entry["path"].rpartition("/")[2]: entry["code"] for entry in answer["refused"]}
+    duplicates = dict.fromkeys(["000.parquet", "001.parquet", "002.parquet"], "duplicate_block")
+    others = {"020.parquet": "not_parquet", "x.parquet": "invalid_request", "149.parquet": "conflict"}
+    assert refused == {**duplicates, **others}
+    assert (answer["registered"], answer["row_count"], count) == (145, 290, 148)
+    assert answer["file_size_bytes"] == sum(
+        file.stat().st_size for file in folder.iterdir() if file.name not in refused
+    )
+    assert [block["location"] for block in blocks] == paths[99:101]
 
 
 def test_a_store_that_fails_is_a_502_and_changes_nothing(race: Race) -> None:

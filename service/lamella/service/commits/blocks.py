@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -56,6 +56,7 @@ from lamella.snapshot.manifest import (
     SnapshotPointer,
     require_writer_feature,
 )
+from lamella.snapshot.manifest.block_arrays import BlockSequence, locations_of
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys, bytes_of, keys_of, no_keys
 from lamella.snapshot.parquet.block import with_constants
 from lamella.snapshot.reader_feedback import check_feedback
@@ -88,6 +89,17 @@ from lamella.snapshot.workload.recorded_filters import check_recording
 _NAMED_BLOCKS: Final = 100
 StatOf = Callable[[str], ObjectStat]
 _MEMBERS: Final = msgspec.structs.fields(Bound)
+
+
+class _Version(msgspec.Struct, frozen=True, gc=False):
+    """What is known of the version of a file whose statistics were read."""
+
+    location: str
+    file_size: int
+    content_id: str | None
+
+
+_File = TypeVar("_File", Block, _Version)
 
 
 class FileChecker:
@@ -131,28 +143,29 @@ class FileChecker:
     def have_read_versions(self, blocks: Sequence[Block]) -> bool:
         """Return whether the content ids of blocks are those of the versions whose footers were read."""
         ends = self._ends
-        return ends is not None and all(ends.reads_ends(block.location) for block in blocks)
+        return ends is not None and all(map(ends.reads_ends, locations_of(blocks)))
 
-    def unchanged(self, blocks: Sequence[Block]) -> tuple[list[Block], list[RefusedFile]]:
-        """Return the blocks whose files have not changed since their statistics were read."""
+    def changed(self, blocks: Sequence[Block]) -> list[RefusedFile]:
+        """Return the refusals of the blocks whose files have changed since their statistics were read."""
+        sequence = BlockSequence.of(blocks)
 
-        def checked(block: Block, stat_of: StatOf) -> Block:
-            stat = stat_of(block.location)
-            if (stat.size_bytes, stat.content_id) != (block.file_size, block.content_id):
+        def checked(version: _Version, stat_of: StatOf) -> _Version:
+            stat = stat_of(version.location)
+            if (stat.size_bytes, stat.content_id) != (version.file_size, version.content_id):
                 raise Conflict("the file changed while it was being registered")
-            return block
+            return version
 
-        return self.each(blocks, checked)
+        return self.each(list(map(_Version, sequence.locations, sequence.file_sizes, sequence.content_ids)), checked)[1]
 
     def each_at_once(
-        self, blocks: Sequence[Block], check: Callable[[Block], Block]
-    ) -> tuple[list[Block], list[RefusedFile]]:
+        self, blocks: Sequence[_File], check: Callable[[_File], _File]
+    ) -> tuple[list[_File], list[RefusedFile]]:
         """Run :meth:`each` in the caller's thread, for a check that does no I/O."""
         return _sorted([_attempt(check, block) for block in blocks])
 
     def each(
-        self, blocks: Sequence[Block], check: Callable[[Block, StatOf], Block]
-    ) -> tuple[list[Block], list[RefusedFile]]:
+        self, blocks: Sequence[_File], check: Callable[[_File, StatOf], _File]
+    ) -> tuple[list[_File], list[RefusedFile]]:
         """Return what ``check`` returns for the blocks, and the errors of the others, in their order.
 
         ``check`` gets a function that returns an object's stat as of a moment after this call began. Several blocks are
@@ -165,7 +178,7 @@ class FileChecker:
             found = stats.get(location)
             return self._store.stat(location) if found is None else found
 
-        def checked(block: Block) -> Block:
+        def checked(block: _File) -> _File:
             return check(block, stat_of)
 
         if len(blocks) < 2 or all(block.location in stats for block in blocks):
@@ -195,15 +208,15 @@ class FileChecker:
             self._metrics.files_refused.labels(entry.code).inc()
 
 
-def _attempt(check: Callable[[Block], Block], block: Block) -> Block | RefusedFile:
+def _attempt(check: Callable[[_File], _File], block: _File) -> _File | RefusedFile:
     try:
         return check(block)
     except LamellaError as error:
         return RefusedFile(path=block.location, code=error.code, reason=error.message)
 
 
-def _sorted(done: Sequence[Block | RefusedFile]) -> tuple[list[Block], list[RefusedFile]]:
-    return [b for b in done if isinstance(b, Block)], [r for r in done if isinstance(r, RefusedFile)]
+def _sorted(done: Sequence[_File | RefusedFile]) -> tuple[list[_File], list[RefusedFile]]:
+    return [b for b in done if not isinstance(b, RefusedFile)], [r for r in done if isinstance(r, RefusedFile)]
 
 
 def once(refused: Sequence[RefusedFile]) -> list[RefusedFile]:

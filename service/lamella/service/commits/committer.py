@@ -25,12 +25,13 @@ from lamella.service.history.history import History, schema_info, trusted_manife
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
 from lamella.service.indexes.part_check import PartCheck, left_out_parts
 from lamella.service.process.deadline import begin_within_s
-from lamella.service.tables.names import LocationRules, refused_locations, require_own
+from lamella.service.tables.names import LocationRules, refused_foreign, refused_locations, require_own
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.telemetry.tracing import Traces
 from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError, NotProven, ObjectNotFound
 from lamella.snapshot.manifest import FEATURES, Block, SnapshotPointer
-from lamella.snapshot.parquet import ingest
+from lamella.snapshot.manifest.block_arrays import BlockSequence, footer_hashes_of
+from lamella.snapshot.parquet import ingest_arrays
 from lamella.snapshot.parquet.block import optional_in_files
 from lamella.snapshot.row_checks import check_filter, violation
 from lamella.snapshot.schema.evolution import AddCheck
@@ -141,7 +142,7 @@ class Committer:
             """Return the locations of blocks whose files were in the table before and may not return."""
             if takes_replaced:
                 return set()
-            return self._warehouse.replaced(pointer, {block.location: block.footer_sha256 for block in blocks})
+            return self._warehouse.replaced(pointer, footer_hashes_of(blocks))
 
         time_zone = "UTC" if request.time_zone is msgspec.UNSET else request.time_zone
         folders = {} if request.path_columns == "ignore" else {each: location_columns(each) for each in fresh}
@@ -150,8 +151,6 @@ class Committer:
 
         def checked(block: Block) -> Block:
             require_own(self._warehouse, table.table_id, block.location)
-            if not named:
-                return block
             whole = with_folders(block, schema, folders.get(block.location, ()), time_zone=time_zone)
             require_columns(whole, schema)
             return whole
@@ -159,7 +158,7 @@ class Committer:
         # Footers wait for the store; indexed values keep a core busy.
         workers = min(self._threads, os.cpu_count() or 1) if request.verify else self._threads
         with self._traces.span("read files", {"lamella.files": len(fresh)}):
-            blocks, unreadable = ingest(self._store, fresh, may_lack, workers=workers, verify=request.verify)
+            read, unreadable = ingest_arrays(self._store, fresh, may_lack, workers=workers, verify=request.verify)
         missing = [listed[each.path] for each in unreadable if each.code == ObjectNotFound.code]
         if assume_files and missing:
             # What is not there as a file may be a folder.
@@ -168,25 +167,31 @@ class Committer:
                 return self.register(table, request, idempotency_key, assume_files=False)
             unreadable = [*(each for each in unreadable if each.code != ObjectNotFound.code), *absent]
         refused += unreadable
-        blocks, unfit = self._file_checker.each_at_once(blocks, checked)
+        if named:
+            whole, unfit = self._file_checker.each_at_once(read, checked)
+            blocks = BlockSequence.of(whole)
+        else:
+            unfit = refused_foreign(self._warehouse, table.table_id, read.locations)
+            blocks = read.without({each.path for each in unfit})
         refused += unfit
         changed: list[RefusedFile] = []
         if request.verify or not self._file_checker.have_read_versions(blocks):
-            blocks, changed = self._file_checker.unchanged(blocks)
+            changed = self._file_checker.changed(blocks)
+            blocks = blocks.without({each.path for each in changed})
         with trusted_manifests():
             returned = removed_before(table.pointer, blocks)
-        blocks = [block for block in blocks if block.location not in returned]
+        blocks = blocks.without(returned)
         refused = once([*refused, *changed, *map(replaced, sorted(returned))])
 
-        def enrol(blocks: Sequence[Block], refused: Sequence[RefusedFile]) -> Pending:
+        def enrol(blocks: BlockSequence, refused: Sequence[RefusedFile]) -> Pending:
             self._file_checker.refuse(refused, all_or_nothing=request.strict or not blocks)
 
             def answer(result: CommitResult) -> RegisterAnswer:
                 return RegisterAnswer(
                     snapshot_id=result.pointer.snapshot_id,
                     registered=len(blocks),
-                    row_count=sum(block.row_count for block in blocks),
-                    file_size_bytes=sum(block.file_size for block in blocks),
+                    row_count=sum(blocks.row_counts),
+                    file_size_bytes=sum(blocks.file_sizes),
                     refused=tuple(refused),
                 )
 
@@ -196,12 +201,12 @@ class Committer:
                 # Another request registered some of these files meanwhile; the others can still be registered.
                 with trusted_manifests():
                     current = self._catalog.table_by_id(table.table_id).pointer
-                    taken = self._warehouse.has_blocks(current, [block.location for block in blocks])
+                    taken = self._warehouse.has_blocks(current, blocks.locations)
                     returned = removed_before(current, blocks) - taken
                 if not taken and not returned:
                     raise error
                 more = [*map(duplicate, sorted(taken)), *map(replaced, sorted(returned))]
-                return enrol([b for b in blocks if b.location not in taken | returned], [*refused, *more])
+                return enrol(blocks.without(taken | returned), [*refused, *more])
 
             change = BlockChange(
                 idempotency_key=idempotency_key, answer=answer, blocks=blocks, guard=guard, only_new=not takes_replaced

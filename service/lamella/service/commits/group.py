@@ -30,7 +30,8 @@ from lamella.snapshot.errors import (
     TableNotFound,
     Unavailable,
 )
-from lamella.snapshot.manifest import Block, SegmentRef, SnapshotPointer
+from lamella.snapshot.manifest import SegmentRef, SnapshotPointer
+from lamella.snapshot.manifest.block_arrays import BlockSequence, joined_blocks, locations_of
 from lamella.snapshot.warehouse import ChangeSet, CommitResult, Warehouse
 
 Waiting = Entry[BlockChange | Step, StoredResponse]
@@ -61,13 +62,13 @@ class SharedSegments:
         plain = [entry for entry in group if _change(entry).is_plain_append]
         if len(plain) < 2:
             return [], list(group)
-        named = [block.location for entry in plain for block in _change(entry).blocks]
+        named = [location for entry in plain for location in locations_of(_change(entry).blocks)]
         taken = self._warehouse.has_blocks(base, named)
-        new = [block for entry in plain if _change(entry).only_new for block in _change(entry).blocks]
+        new = joined_blocks([_change(entry).blocks for entry in plain if _change(entry).only_new])
         replaced = self._warehouse.coming_back(base, new)
         safe: set[int] = set()
         for entry in plain:
-            locations = [block.location for block in _change(entry).blocks]
+            locations = locations_of(_change(entry).blocks)
             comes_back = _change(entry).only_new and not replaced.isdisjoint(locations)
             if len(set(locations)) == len(locations) and taken.isdisjoint(locations) and not comes_back:
                 taken.update(locations)
@@ -94,7 +95,7 @@ class SharedSegments:
         key = tuple(id(entry) for entry in entries)
         found = self._written.get(key)
         if found is None:
-            blocks: list[Block] = [block for entry in entries for block in _change(entry).blocks]
+            blocks = joined_blocks([_change(entry).blocks for entry in entries])
             versions = self._warehouse.seen_with(base, _change(entries[0]).schema_update)
             found = self._written[key] = self._warehouse.prepare(self._table_id, versions, blocks) if blocks else ()
         return found
@@ -328,7 +329,7 @@ class GroupCommit:
         for entry in group:
             change = entry.change
             if isinstance(change, BlockChange) and change.added and not change.removed:
-                size_bytes = sum(block.file_size for block in change.blocks)
+                size_bytes = sum(BlockSequence.of(change.blocks).file_sizes)
                 try:
                     self._catalog.check_growth(table_id, blocks=change.added, size_bytes=size_bytes)
                 except QuotaExceeded as error:

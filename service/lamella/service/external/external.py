@@ -372,7 +372,9 @@ class External:
             return block
 
         blocks, foreign = self._file_checker.each_at_once(taken.blocks, owned)
-        blocks, changed = self._file_checker.unchanged(blocks)
+        changed = self._file_checker.changed(blocks)
+        gone = {each.path for each in changed}
+        blocks = [block for block in blocks if block.location not in gone]
         return SourceBlocks(blocks, [*taken.refused, *foreign, *changed])
 
     def _step(

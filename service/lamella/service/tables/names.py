@@ -74,6 +74,17 @@ def require_own(warehouse: Warehouse, table_id: str, location: str) -> None:
         raise InvalidRequest(f"the file belongs to another table, {other}; copy it", location=location, table_id=other)
 
 
+def refused_foreign(warehouse: Warehouse, table_id: str, locations: Iterable[str]) -> list[RefusedFile]:
+    """Return the refusals of the files in other tables' folders."""
+    refused = []
+    for location in locations:
+        try:
+            require_own(warehouse, table_id, location)
+        except InvalidRequest as error:
+            refused.append(RefusedFile(path=location, code=error.code, reason=error.message))
+    return refused
+
+
 #: Matches every namespace.
 _EVERY: Final = "*"
 

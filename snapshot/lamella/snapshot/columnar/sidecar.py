@@ -35,6 +35,7 @@ from lamella.snapshot.columnar.zones import (
     Spans,
     Zones,
     exact_bits,
+    flags_of,
     gather,
     is_wide,
     keys_of,
@@ -54,13 +55,15 @@ from lamella.snapshot.manifest import (
     ObjectRef,
     SegmentRef,
 )
-from lamella.snapshot.manifest.block_key import BlockKeys, block_keys
+from lamella.snapshot.manifest.block_arrays import BlockSequence
+from lamella.snapshot.manifest.block_key import BlockKeys, block_keys, block_keys_of
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.evolution import can_widen
 from lamella.snapshot.schema.types import factor
 from lamella.snapshot.stats import Bound, ColumnStats, from_bound
 from lamella.snapshot.stats.bucket import keeps_bucket
 from lamella.snapshot.stats.column import absent, has_sum, is_younger, sum_of, sum_values, with_deleted_rows
+from lamella.snapshot.stats.column_arrays import Bounds, ColumnArrays
 
 
 class SidecarRefs:
@@ -539,12 +542,39 @@ def build_blocks(
         chunks = [b.col_metas.get(leaf.id, ()) for b in blocks]
         sizes = [each[0].len if len(each) == 1 else sum([chunk.len for chunk in each]) for each in chunks]
         columns.add(f"{leaf.id}.size", pa.array(sizes, pa.int64()))
-        if {"footer"}.issuperset(map(_SOURCE, filter(None, of_leaf))):
-            continue
-        elsewhere = [_is_from_elsewhere(each) for each in of_leaf]
-        if any(elsewhere):
-            columns.add(f"{leaf.id}.elsewhere", pa.array(np.array(elsewhere, dtype=np.uint8)))
+        _add_elsewhere(columns, leaf, of_leaf)
     return columns.file(header, split_from_bytes=split_from_bytes)
+
+
+def build_block_arrays(schema: Schema, blocks: BlockSequence, *, split_from_bytes: int | None = None) -> bytes:
+    """Builds the sidecar of a segment as :func:`build_blocks`, the same bytes, from a compact sequence of blocks.
+
+    All were written with ``schema``, and their parts are plain.
+    """
+    columns = _Columns(schema.schema_id, FORMAT_VERSION)
+    rows = blocks.row_counts
+    columns.add("location", pa.array(blocks.locations, pa.large_string()))
+    columns.add("row_count", pa.array(rows, pa.int64()))
+    columns.add("file_size", pa.array(blocks.file_sizes, pa.int64()))
+    columns.add("block_size", pa.array(blocks.by_block(lambda part: part.block_sizes.tolist()), pa.int64()))
+    for half, array in zip(BLOCK_KEY, block_keys_of(blocks).T, strict=True):
+        columns.add(half, pa.array(np.ascontiguousarray(array)))
+    by_leaf = []
+    leaves = schema.leaves_with_statistics()
+    for leaf in leaves:
+        of_leaf = blocks.column(leaf.id)
+        by_leaf.append(of_leaf)
+        if isinstance(of_leaf, ColumnArrays):
+            flags, nulls = flags_of(of_leaf)
+            _add_zone(columns, leaf, of_leaf.lows, of_leaf.highs, flags, nulls)
+        else:
+            _add_zone_of(columns, leaf, rows, of_leaf)
+    for leaf, of_leaf in zip(leaves, by_leaf, strict=True):
+        sizes = blocks.by_block(lambda part, column_id=leaf.id: part.column_bytes(column_id).tolist())  # type: ignore[misc]  # its default
+        columns.add(f"{leaf.id}.size", pa.array(sizes, pa.int64()))
+        if not isinstance(of_leaf, ColumnArrays):
+            _add_elsewhere(columns, leaf, of_leaf)
+    return columns.file(b"", split_from_bytes=split_from_bytes)
 
 
 def build_segments(
@@ -632,24 +662,47 @@ def _add_zones(
     for leaf in schema.leaves_with_statistics():
         of_leaf = [given.get(leaf.id) for given in stats]
         by_leaf.append(of_leaf)
-        lows, highs, flags, nulls = gather(leaf.dtype, rows, of_leaf)
-        columns.add(f"{leaf.id}.flags", pa.array(flags), type=str(leaf.dtype))
-        columns.add(f"{leaf.id}.nulls", pa.array(nulls))
-        if leaf.dtype.order is not None:
-            _add_keys(columns, f"{leaf.id}.min", leaf.dtype, lows)
-            _add_keys(columns, f"{leaf.id}.max", leaf.dtype, highs)
-        known = [each for each in of_leaf if each is not None]
-        if any(map(_RANGES, known)):
-            edges = [[from_bound(leaf.dtype, edge) for edge in each.ranges] if each else [] for each in of_leaf]
-            values = pa.from_numpy_dtype(number_dtype(leaf.dtype))
-            columns.add(f"{leaf.id}.spans", pa.array(edges, pa.large_list(values)))
-        if any(map(_BUCKET, known)):
-            buckets = [0 if each is None or each.bucket is None else packed_bucket(each.bucket) for each in of_leaf]
-            columns.add(f"{leaf.id}.bucket", pa.array(buckets, pa.int64()))
-        if any(map(_SUM, known)):
-            sums = ["" if each is None or each.sum is None else each.sum for each in of_leaf]
-            columns.add(f"{leaf.id}.sum", pa.array(sums, pa.large_string()))
+        _add_zone_of(columns, leaf, rows, of_leaf)
     return by_leaf
+
+
+def _add_zone_of(columns: _Columns, leaf: Leaf, rows: Sequence[int], of_leaf: Sequence[ColumnStats | None]) -> None:
+    """Add the zone maps of one leaf from its statistics in each entry."""
+    _add_zone(columns, leaf, *gather(leaf.dtype, rows, of_leaf))
+    known = [each for each in of_leaf if each is not None]
+    if any(map(_RANGES, known)):
+        edges = [[from_bound(leaf.dtype, edge) for edge in each.ranges] if each else [] for each in of_leaf]
+        values = pa.from_numpy_dtype(number_dtype(leaf.dtype))
+        columns.add(f"{leaf.id}.spans", pa.array(edges, pa.large_list(values)))
+    if any(map(_BUCKET, known)):
+        buckets = [0 if each is None or each.bucket is None else packed_bucket(each.bucket) for each in of_leaf]
+        columns.add(f"{leaf.id}.bucket", pa.array(buckets, pa.int64()))
+    if any(map(_SUM, known)):
+        sums = ["" if each is None or each.sum is None else each.sum for each in of_leaf]
+        columns.add(f"{leaf.id}.sum", pa.array(sums, pa.large_string()))
+
+
+def _add_zone(
+    columns: _Columns,
+    leaf: Leaf,
+    lows: Bounds | Sequence[Any],
+    highs: Bounds | Sequence[Any],
+    flags: npt.NDArray[np.uint8],
+    nulls: npt.NDArray[np.int64],
+) -> None:
+    columns.add(f"{leaf.id}.flags", pa.array(flags), type=str(leaf.dtype))
+    columns.add(f"{leaf.id}.nulls", pa.array(nulls))
+    if leaf.dtype.order is not None:
+        _add_keys(columns, f"{leaf.id}.min", leaf.dtype, lows)
+        _add_keys(columns, f"{leaf.id}.max", leaf.dtype, highs)
+
+
+def _add_elsewhere(columns: _Columns, leaf: Leaf, of_leaf: Sequence[ColumnStats | None]) -> None:
+    if {"footer"}.issuperset(map(_SOURCE, filter(None, of_leaf))):
+        return
+    elsewhere = [_is_from_elsewhere(each) for each in of_leaf]
+    if any(elsewhere):
+        columns.add(f"{leaf.id}.elsewhere", pa.array(np.array(elsewhere, dtype=np.uint8)))
 
 
 def _is_from_elsewhere(stats: ColumnStats | None) -> bool:
@@ -665,10 +718,13 @@ def _prefix_keys(values: Sequence[bytes]) -> npt.NDArray[np.uint64]:
     return np.frombuffer(prefixes, dtype=">u8").astype(np.uint64)
 
 
-def _add_keys(columns: _Columns, name: str, dtype: DataType, values: Sequence[Any]) -> None:
+def _add_keys(columns: _Columns, name: str, dtype: DataType, values: Any) -> None:
     if dtype.order == "bytes":
         columns.add(name, pa.array(values, pa.large_binary()))
         columns.add(f"{name}.key", pa.array(_prefix_keys(values)))
+    elif is_wide(dtype) and isinstance(values, np.ndarray):  # they fit one limb
+        columns.add(f"{name}.hi", pa.array(values >> np.int64(63)))
+        columns.add(f"{name}.lo", pa.array(values.astype(np.uint64)))
     elif is_wide(dtype):
         limbs = [split_wide(v) for v in values]
         columns.add(f"{name}.hi", pa.array(np.array([h for h, _ in limbs], dtype=np.int64)))

@@ -29,6 +29,7 @@ from lamella.snapshot.stats import ColumnStats, from_bound, unknown
 from lamella.snapshot.stats.bound import Value, from_bounds
 from lamella.snapshot.stats.bucket import Bucket, bucket_of
 from lamella.snapshot.stats.column import is_all_null
+from lamella.snapshot.stats.column_arrays import ColumnArrays
 
 # Which bounds of a sidecar are values that occur: two more bits besides those below.
 #
@@ -351,6 +352,17 @@ def _plain(dtype: DataType, rows: Sequence[int], stats: Sequence[ColumnStats]) -
     _set(flags, LOW_EXACT, np.fromiter(map(_MIN_EXACT, stats), dtype=bool, count=count))
     _set(flags, HIGH_EXACT, np.fromiter(map(_MAX_EXACT, stats), dtype=bool, count=count))
     return from_bounds(dtype, mins), from_bounds(dtype, maxes), flags, null_counts
+
+
+def flags_of(stats: ColumnArrays) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Returns the flags and null counts of statistics whose bounds are all known, as :func:`gather` does."""
+    always = LOW_KNOWN | HIGH_KNOWN | MAY_NUMBER
+    always |= (LOW_EXACT if stats.min_exact else 0) | (HIGH_EXACT if stats.max_exact else 0)
+    flags = np.full(len(stats), always, dtype=np.uint8)
+    _set(flags, NULLS_KNOWN, stats.nulls >= 0)
+    _set(flags, MAY_NULL, stats.nulls != 0)
+    _set(flags, MAY_NAN, stats.may_nan)
+    return flags, stats.nulls
 
 
 def _bits(stats: ColumnStats) -> int:

@@ -31,6 +31,7 @@ from lamella.snapshot.commit.snapshots import (
     seen_with_changes,
     seen_with_update,
     summarize,
+    summarize_block_arrays,
     summarize_blocks,
 )
 
@@ -60,6 +61,7 @@ __all__ = [
     "seen_with_update",
     "segments_to_merge",
     "summarize",
+    "summarize_block_arrays",
     "summarize_blocks",
     "to_merge",
     "to_move",

@@ -26,6 +26,7 @@ from lamella.snapshot.manifest import (
     few_constant_columns,
     merge_constant_columns,
 )
+from lamella.snapshot.manifest.block_arrays import BlockSequence
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.schema.evolution import (
@@ -38,7 +39,15 @@ from lamella.snapshot.schema.evolution import (
     schema_at,
 )
 from lamella.snapshot.source import restored_properties
-from lamella.snapshot.stats.column import MAX_INT64, merge_columns, seen_with, with_deleted_rows
+from lamella.snapshot.stats.column import (
+    MAX_INT64,
+    ColumnStats,
+    merge_column,
+    merge_columns,
+    seen_with,
+    with_deleted_rows,
+)
+from lamella.snapshot.stats.column_arrays import ColumnArrays, total
 from lamella.snapshot.wire.commit import SchemaUpdate
 
 _TARGET: Final = BlockTarget()
@@ -108,6 +117,28 @@ def summarize_blocks(schema: Schema, blocks: Sequence[Block]) -> Summary:
         deletes_count=sum(bool(b.deletes) for b in blocks),
         deleted_row_count=_deleted((b.row_count, b.live_row_count) for b in blocks),
         constant_columns=few_constant_columns({tuple(sorted(b.constants)) for b in blocks if b.constants}),
+    )
+
+
+def summarize_block_arrays(schema: Schema, blocks: BlockSequence) -> Summary:
+    """Returns the summary of a segment as :func:`summarize_blocks`, of a compact sequence of plain blocks."""
+    rows, sizes = blocks.row_counts, blocks.file_sizes
+    merged: dict[int, ColumnStats] = {}
+    for leaf in schema.leaves_with_statistics():
+        of_leaf = blocks.column(leaf.id)
+        if isinstance(of_leaf, ColumnArrays):
+            merged[leaf.id] = of_leaf.merged()
+        else:
+            merged[leaf.id] = merge_column(leaf.dtype, rows, of_leaf)
+    return Summary(
+        row_count=_counted("rows", sum(rows)),
+        block_count=len(blocks),
+        perfect_block_count=sum(map(_TARGET.is_perfect_block, rows, sizes)),
+        uncompressed_byte_size=_size(total(part.block_sizes) for part in blocks.parts),
+        compressed_byte_size=_counted("bytes", sum(sizes)),
+        index_size=_size(part.bloom_bytes() for part in blocks.parts),
+        col_stats=merged,
+        by_name_count=sum(part.by_name_count() for part in blocks.parts),
     )
 
 

@@ -10,6 +10,7 @@ from lamella.snapshot.manifest.codec import (
     decode_segment,
     decode_snapshot,
     encode,
+    encode_segment,
     raw_blocks,
 )
 from lamella.snapshot.manifest.features import (
@@ -85,6 +86,7 @@ __all__ = [
     "decode_segment",
     "decode_snapshot",
     "encode",
+    "encode_segment",
     "few_constant_columns",
     "format_features",
     "live_rows",

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot.errors import ManifestError
+from lamella.snapshot.manifest.block_arrays import BlockSequence
 from lamella.snapshot.manifest.structs import DeleteFile
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.stats.constant import Constants
@@ -90,6 +91,33 @@ def identities(manifest: bytes, location: str) -> tuple[Identity, ...]:
 def block_keys(blocks: Iterable[Identified]) -> BlockKeys:
     """Returns the keys of blocks."""
     return keys_of(b"".join(_digest(block) for block in blocks))
+
+
+def block_keys_of(blocks: BlockSequence) -> BlockKeys:
+    """Returns the keys of blocks without constants, as :func:`block_keys`."""
+    blake2b = hashlib.blake2b
+    digests: list[bytes] = []
+    for location, file_size, row_count, content_id, footer_sha256, schema_id in zip(
+        blocks.locations,
+        map(str, blocks.file_sizes),
+        map(str, blocks.row_counts),
+        blocks.content_ids,
+        blocks.footer_hashes,
+        blocks.schema_ids,
+        strict=True,
+    ):
+        content = "" if content_id is None else "=" + content_id
+        footer = "" if footer_sha256 is None else "=" + footer_sha256
+        schema = str(schema_id) if schema_id else ""
+        lengths = f"{len(location)},{len(file_size)},{len(row_count)},{len(content)},{len(footer)}"
+        if schema:
+            lengths += f",{len(schema)}"
+        text = f"{lengths}:{location}{file_size}{row_count}{content}{footer}{schema}"
+        digests += (
+            blake2b(location.encode("utf-8", "surrogatepass"), digest_size=8).digest(),
+            blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(),
+        )
+    return keys_of(b"".join(digests))
 
 
 def keys_of(raw: bytes) -> BlockKeys:

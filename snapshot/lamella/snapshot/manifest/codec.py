@@ -7,14 +7,14 @@ and decodes older ones with their own structs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from lamella.snapshot.errors import HashMismatch, ManifestError, UnsupportedFormat
 from lamella.snapshot.manifest.features import FEATURES, FORMAT_FEATURES, WRITER_FEATURES
-from lamella.snapshot.manifest.structs import Block, Group, Segment, Snapshot
+from lamella.snapshot.manifest.structs import Block, Group, Segment, Snapshot, Summary
 
 #: The newest version that this release reads, and the one that it writes. Version 2 added groups to snapshots; version
 #: 3 added constants and required features, and renamed "companion" to "sidecar".
@@ -30,6 +30,17 @@ class _Header(msgspec.Struct):
 
 class _RawSegment(msgspec.Struct):
     blocks: tuple[msgspec.Raw, ...]
+
+
+class _EncodedSegment(msgspec.Struct, omit_defaults=True):
+    """A :class:`Segment` with the same members in the same order, whose blocks are encoded already."""
+
+    format_version: int
+    segment_id: str
+    summary: Summary
+    blocks: msgspec.Raw
+    schema_id: int = 0
+    required_features: tuple[str, ...] = ()
 
 
 _Manifest = TypeVar("_Manifest", Segment, Group, Snapshot, _RawSegment)
@@ -60,6 +71,13 @@ def check_hash(data: bytes | memoryview, expected: str, location: str) -> None:
 def encode(manifest: Segment | Group | Snapshot) -> bytes:
     """Returns a manifest as JSON."""
     return _ENCODER.encode(manifest)
+
+
+def encode_segment(segment: Segment, blocks: Sequence[bytes]) -> bytes:
+    """Returns a segment manifest with these blocks, each as its JSON, and not those of ``segment``."""
+    raw = msgspec.Raw(b"[" + b",".join(blocks) + b"]")
+    members = {name: getattr(segment, name) for name in segment.__struct_fields__ if name != "blocks"}
+    return _ENCODER.encode(_EncodedSegment(blocks=raw, **members))
 
 
 def decode_segment(data: bytes, *, sha256: str | None = None, location: str = "segment") -> Segment:

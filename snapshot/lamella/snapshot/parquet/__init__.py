@@ -2,6 +2,6 @@
 
 from lamella.snapshot.parquet.block import block_of, schema_of
 from lamella.snapshot.parquet.footer import Footer, read_footer
-from lamella.snapshot.parquet.ingest import ingest
+from lamella.snapshot.parquet.ingest import ingest, ingest_arrays
 
-__all__ = ["Footer", "block_of", "ingest", "read_footer", "schema_of"]
+__all__ = ["Footer", "block_of", "ingest", "ingest_arrays", "read_footer", "schema_of"]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+import operator
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.manifest import Block, ColumnMeta
+from lamella.snapshot.manifest import Block
+from lamella.snapshot.manifest.block_arrays import BlockArrays, ChunkArrays
 from lamella.snapshot.parquet.columns import PlannedColumn, plan
 from lamella.snapshot.parquet.footer import Chunk, FileMetadata, read_metadata, schema_end
 from lamella.snapshot.parquet.footer_template import FooterTemplate, Numbers, Path, Reading, Texts
@@ -20,8 +22,9 @@ from lamella.snapshot.parquet.statistics_rules import Origin, chunk_stats
 from lamella.snapshot.parquet.thrift import Fields, ThriftError
 from lamella.snapshot.parquet.writer import legacy_calendar, writer_of
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.stats.bound import MAX_BOUND_BYTES, to_bounds
-from lamella.snapshot.stats.column import ColumnStats, Nan, absent, merge
+from lamella.snapshot.stats.bound import MAX_BOUND_BYTES
+from lamella.snapshot.stats.column import ColumnStats, absent, merge
+from lamella.snapshot.stats.column_arrays import Bounds, ColumnArrays, bounds_of, taken
 from lamella.snapshot.storage.store import ObjectStat
 
 Flags = npt.NDArray[np.bool_]
@@ -72,13 +75,14 @@ class BatchColumn:
         if column.must_have_no_null:
             self._check_no_nulls()
 
-    def stats(self, chosen: Numbers) -> list[ColumnStats]:
+    def stats(self, chosen: Numbers) -> ColumnArrays | list[ColumnStats]:
         """Returns the statistics in the chosen files, which fit."""
         if self._numbers is not None:
-            low, high = self._numbers
-            return self._simple(chosen, low[chosen].tolist(), high[chosen].tolist())
-        if self._is_simple and self._column.is_bytes:
-            return self._simple_texts(chosen)
+            low, high = (bounds_of(self._column.dtype, side[chosen]) for side in self._numbers)
+            if low is not None and high is not None:
+                return self._arrays(chosen, low, high)
+        elif self._is_simple and self._column.is_bytes:
+            return self._texts(chosen)
         return [self._one(row) for row in chosen.tolist()]
 
     def _field(self, group: int, *members: int) -> Path:
@@ -143,81 +147,73 @@ class BatchColumn:
         lows, highs = zip(*found, strict=True)
         return np.minimum.reduce(lows), np.maximum.reduce(highs)
 
-    def _simple(self, chosen: Numbers, lows: list[Any], highs: list[Any]) -> list[ColumnStats]:
-        column, chunk = self._column, self._chunks[0]
-        given = chunk.statistics or {}
-        low_exact, high_exact = given.get(_MIN_EXACT) is True, given.get(_MAX_EXACT) is True
-        sizes = np.sum([group.size_bytes[chosen] for group in self._groups], axis=0).tolist()
-        mins, maxes = to_bounds(column.dtype, lows), to_bounds(column.dtype, highs)
-        return [
-            ColumnStats(
-                min=low,
-                max=high,
-                null_count=nulls,
-                nan=nan,
-                min_exact=low_exact,
-                max_exact=high_exact,
-                in_memory_size=size,
-            )
-            for low, high, nulls, nan, size in zip(
-                mins, maxes, self._nulls(chosen), self._nan(chosen), sizes, strict=True
-            )
-        ]
+    def _arrays(self, chosen: Numbers, lows: Bounds, highs: Bounds) -> ColumnArrays:
+        given = self._chunks[0].statistics or {}
+        return ColumnArrays(
+            dtype=self._column.dtype,
+            lows=lows,
+            highs=highs,
+            nulls=self._nulls(chosen),
+            may_nan=self._may_nan(chosen),
+            min_exact=given.get(_MIN_EXACT) is True,
+            max_exact=given.get(_MAX_EXACT) is True,
+            sizes=np.sum([group.size_bytes[chosen] for group in self._groups], axis=0),
+        )
 
-    def _nulls(self, chosen: Numbers) -> Sequence[int | None]:
+    def _nulls(self, chosen: Numbers) -> Numbers:
+        """Returns the null counts, -1 where unknown."""
         if not self._column.max_def:
-            return [0] * len(chosen)
-        parts = [self._reading.numbers.get(self._field(group, 12, _NULLS)) for group in range(len(self._groups))]
+            return np.zeros(len(chosen), dtype=np.int64)
+        known = self._counts(_NULLS, chosen)
+        return np.full(len(chosen), -1, dtype=np.int64) if known is None else known
+
+    def _may_nan(self, chosen: Numbers) -> Flags:
+        if not self._column.is_float:
+            return np.zeros(len(chosen), dtype=bool)
+        known = self._counts(_NANS, chosen)
+        return np.ones(len(chosen), dtype=bool) if known is None else known > 0
+
+    def _counts(self, member: int, chosen: Numbers) -> Numbers | None:
+        """Returns the sums of a count of all row groups; None if a row group lacks it."""
+        parts = [self._reading.numbers.get(self._field(group, 12, member)) for group in range(len(self._groups))]
         known = [part[chosen] for part in parts if part is not None]
         if len(known) < len(parts):
-            return [None] * len(chosen)
-        found: list[int | None] = np.sum(known, axis=0).tolist()
+            return None
+        found: Numbers = np.sum(known, axis=0)
         return found
 
-    def _nan(self, chosen: Numbers) -> Sequence[Nan]:
-        if not self._column.is_float:
-            return ["none"] * len(chosen)
-        parts = [self._reading.numbers.get(self._field(group, 12, _NANS)) for group in range(len(self._groups))]
-        known = [part[chosen] for part in parts if part is not None]
-        if len(known) < len(parts):
-            return ["maybe"] * len(chosen)
-        return ["maybe" if some else "none" for some in (np.sum(known, axis=0) > 0).tolist()]
+    def _texts(self, chosen: Numbers) -> ColumnArrays | list[ColumnStats]:
+        """Returns the statistics of a column of bytes; together if the bounds of all files are short and in order."""
+        sides = [self._bounds_of_groups(member, chosen) for member in (_MIN, _MAX)]
+        is_short = np.logical_and.reduce([fits for side in sides for fits, _ in side])
+        (_, lows), (_, highs) = sides[0][0], sides[1][0]
+        in_order = is_short & _in_order(lows, highs)
+        for (_, more_lows), (_, more_highs) in zip(sides[0][1:], sides[1][1:], strict=True):
+            in_order &= _in_order(more_lows, more_highs)
+            lows, highs = list(map(min, lows, more_lows)), list(map(max, highs, more_highs))
+        if in_order.all():
+            return self._arrays(chosen, lows, highs)
+        plain = np.flatnonzero(in_order)
+        together = iter(self._arrays(chosen[plain], taken(lows, plain), taken(highs, plain)).stats())
+        return [
+            next(together) if is_plain else self._one(row)
+            for is_plain, row in zip(in_order.tolist(), chosen.tolist(), strict=True)
+        ]
 
-    def _simple_texts(self, chosen: Numbers) -> list[ColumnStats]:
-        """Returns the statistics of a column of bytes: of those files at once whose bounds are short and in the right
-        order."""
-        sides = [self._texts(member, chosen) for member in (_MIN, _MAX)]
-        alone: list[int] = []
-        plain: list[int] = []
-        lows: list[bytes] = []
-        highs: list[bytes] = []
+    def _bounds_of_groups(self, member: int, chosen: Numbers) -> list[tuple[Flags, list[bytes]]]:
+        """Returns the bounds of each row group, and where they are short and values of the type."""
         decode = self._column.decode
         assert decode is not None  # noqa: S101  # a simple column has one
-        for position, pairs in enumerate(zip(*(zip(*side, strict=True) for side in sides), strict=True)):
-            low, high = min(pairs[0]), max(pairs[1])
-            is_plain = all(
-                len(a) <= MAX_BOUND_BYTES and len(b) <= MAX_BOUND_BYTES and a <= b and decode(a) == a and decode(b) == b
-                for a, b in zip(*pairs, strict=True)
-            )
-            if is_plain:
-                plain.append(position)
-                lows.append(low)
-                highs.append(high)
-            else:
-                alone.append(position)
-        found: list[ColumnStats | None] = [None] * len(chosen)
-        for position, stats in zip(plain, self._simple(chosen[plain], lows, highs), strict=True):
-            found[position] = stats
-        for position in alone:
-            found[position] = self._one(int(chosen[position]))
-        return [stats for stats in found if stats is not None]
-
-    def _texts(self, member: int, chosen: Numbers) -> list[list[bytes]]:
-        """Returns the bounds of each row group."""
         out = []
         for group in range(len(self._groups)):
             text = self._reading.texts[self._field(group, 12, member)]
-            out.append(self._reading.strings(Texts(text.starts[chosen], text.lengths[chosen])))
+            lengths = text.lengths[chosen]
+            fits = lengths <= MAX_BOUND_BYTES
+            # Whether bytes are a value of such a type depends on their number alone.
+            for length in np.unique(lengths[fits]).tolist():
+                if decode(bytes(length)) is None:
+                    fits &= lengths != length
+            out.append((fits, self._reading.strings(Texts(text.starts[chosen], lengths))))
         return out
 
     def _one(self, row: int) -> ColumnStats:
@@ -255,6 +251,10 @@ class BatchColumn:
         return chunk_stats(self._column, chunk, rows, self._order, self._origin)
 
 
+def _in_order(lows: Sequence[bytes], highs: Sequence[bytes]) -> Flags:
+    return np.fromiter(map(operator.le, lows, highs), dtype=bool, count=len(lows))
+
+
 def _numbers_of(leaf: FileLeaf, text: Texts, reading: Reading) -> tuple[npt.NDArray[Any], Flags] | None:
     """Returns bounds that are numbers of 64 bits, and where that is what they are; None for another type."""
     words = reading.words[text.starts]
@@ -288,8 +288,6 @@ def _numbers_of(leaf: FileLeaf, text: Texts, reading: Reading) -> tuple[npt.NDAr
 # ``snapshot.parquet.block.block_of``, which interprets it. So nothing is decided here that is not decided there too; a
 # test compares the two.
 
-_T = TypeVar("_T")
-
 #: Fewer files than this are decoded one by one: a template takes hundreds of NumPy steps, however few files there are.
 FEWEST: Final = 48
 #: Number of shapes that are searched among the files of one call.
@@ -299,26 +297,68 @@ _MAX_NUMBER: Final = 1 << 45
 _MAX_CHUNKS: Final = 1 << 16
 
 
+class FooterDecoder:
+    """Decodes the footers of many files of a table, those of one shape together; remembers the shapes.
+
+    ``fewest``: fewer files of a shape are left to be decoded one by one.
+    """
+
+    def __init__(self, schema: Schema, *, fewest: int = FEWEST) -> None:
+        self._schema = schema
+        self._fewest = fewest
+        self._shapes: list[_Shape] = []
+
+    def decode(self, stats: Sequence[ObjectStat], footers: Sequence[bytes]) -> list[tuple[Numbers, BlockArrays]]:
+        """Returns the blocks of files with these footers, by shape, with the numbers of the files.
+
+        A file that is missing must be decoded separately.
+        """
+        found: list[tuple[Numbers, BlockArrays]] = []
+        left = list(range(len(footers)))
+        for shape in self._shapes:
+            left = self._match(shape, left, stats, footers, found)
+        for _ in range(_SHAPES):
+            if len(left) < self._fewest:
+                break
+            first = left[0]
+            new = _shape(stats[first], footers[first], self._schema)
+            if new is not None:
+                before = len(found)
+                left = self._match(new, left, stats, footers, found)
+                if len(found) > before:
+                    self._shapes = [new, *self._shapes[: _SHAPES - 1]]
+            left = [index for index in left if index != first]
+        return found
+
+    def _match(
+        self,
+        shape: _Shape,
+        left: list[int],
+        stats: Sequence[ObjectStat],
+        footers: Sequence[bytes],
+        found: list[tuple[Numbers, BlockArrays]],
+    ) -> list[int]:
+        """Decode the footers of a shape; returns the numbers of the others."""
+        like = [index for index in left if footers[index].startswith(shape.prefix)]
+        if len(like) < self._fewest:
+            return left
+        made = shape.blocks(like, stats, footers)
+        if made is None:
+            return left
+        found.append(made)
+        matched = set(made[0].tolist())
+        return [index for index in left if index not in matched]
+
+
 def decode_footer_batch(
     stats: Sequence[ObjectStat], footers: Sequence[bytes], schema: Schema, *, fewest: int = FEWEST
 ) -> list[Block | None]:
     """Returns the blocks of files with these footers in a table of ``schema``; None: the file must be decoded
     separately."""
     found: list[Block | None] = [None] * len(footers)
-    left = list(range(len(footers)))
-    for _ in range(_SHAPES):
-        if len(left) < fewest:
-            break
-        first, left = left[0], left[1:]
-        shape = _shape(stats[first], footers[first], schema)
-        if shape is None:
-            continue
-        like = [index for index in left if footers[index].startswith(shape.prefix)]
-        if len(like) < fewest:
-            continue
-        for index, block in shape.blocks(like, stats, footers):
+    for numbers, arrays in FooterDecoder(schema, fewest=fewest).decode(stats, footers):
+        for index, block in zip(numbers.tolist(), arrays.blocks(), strict=True):
             found[index] = block
-        left = [index for index in left if found[index] is None]
     return found
 
 
@@ -337,7 +377,7 @@ def _shape(stat: ObjectStat, footer: bytes, schema: Schema) -> _Shape | None:
         return None
     if writer_of(sample.created_by).denied_statistics or legacy_calendar(sample.properties):
         return None
-    if collation_problem(sample.properties) is not None:
+    if collation_problem(sample.properties) is not None or shape.may_be_null:
         return None
     return shape
 
@@ -380,6 +420,10 @@ class _ChunkLocations:
             self.fits &= (bloom >= 4) & (size >= 0) & (bloom + size < data_end + (size > 0))
             self.bloom_size = size
 
+    def arrays(self, chosen: Numbers) -> ChunkArrays:
+        """Returns the chunks of the chosen files."""
+        return ChunkArrays(self.offset[chosen], self.compressed[chosen], self.values[chosen])
+
 
 class _Shape:
     """A footer template, with the metadata of the file that it was taken from: its constant values are those of all."""
@@ -392,31 +436,35 @@ class _Shape:
         self._schema_id = schema.schema_id
         self._origin = Origin(writer_of(sample.created_by), legacy_calendar(sample.properties))
 
+    @property
+    def may_be_null(self) -> bool:
+        """Returns whether a column that the table requires may be null in files with this schema."""
+        return bool(self._plan.may_be_null)
+
     def blocks(
         self, which: Sequence[int], stats: Sequence[ObjectStat], footers: Sequence[bytes]
-    ) -> Iterator[tuple[int, Block]]:
-        """Yields the blocks of those files, by their numbers, that have this shape and are plain."""
-        if self._plan.may_be_null:
-            return
+    ) -> tuple[Numbers, BlockArrays] | None:
+        """Returns the blocks of those files, with their numbers, that have this shape and are plain; None: there are
+        none."""
         start = len(self.prefix)
         reading = self._template.lay_over([footers[index][start:] for index in which])
-        footer_numbers = [which[row] for row in reading.rows.tolist()]
+        numbers = np.array(which, dtype=np.int64)[reading.rows]
         data_end = np.array(
-            [stats[index].size_bytes - 8 - len(footers[index]) for index in footer_numbers], dtype=np.int64
+            [stats[index].size_bytes - 8 - len(footers[index]) for index in numbers.tolist()], dtype=np.int64
         )
         try:
-            yield from self._blocks(reading, footer_numbers, data_end, stats, footers)
+            return self._blocks(reading, numbers, data_end, stats, footers)
         except Unfit:
-            return
+            return None
 
     def _blocks(
         self,
         reading: Reading,
-        footer_numbers: Sequence[int],
+        numbers: Numbers,
         data_end: Numbers,
         stats: Sequence[ObjectStat],
         footers: Sequence[bytes],
-    ) -> Iterator[tuple[int, Block]]:
+    ) -> tuple[Numbers, BlockArrays] | None:
         sample, leaves = self._sample, range(len(self._sample.schema.leaves))
         groups = range(len(sample.row_groups))
         rows = [reading.numbers[(4, group, 3)] for group in groups]
@@ -440,96 +488,75 @@ class _Shape:
         for column in columns:
             fits &= column.fits
         chosen = np.flatnonzero(fits)
-        row_counts = np.sum([count[chosen] for count in rows], axis=0).tolist()
-        group_rows = list(zip(*(count[chosen].tolist() for count in rows), strict=True))
-        sizes = np.sum(
-            [locations.uncompressed[chosen] for of_group in chunk_locations for locations in of_group], axis=0
-        ).tolist()
-        pages = _page_indexes(chunk_locations, chosen)
-        blooms = _bloom_sizes(chunk_locations, chosen)
-        col_stats = self._col_stats(columns, chosen, row_counts)
-        col_metas = self._col_metas(chunk_locations, chosen)
+        if not len(chosen):
+            return None
+        numbers = numbers[chosen]
+        indexes = numbers.tolist()
+        found = [stats[index] for index in indexes]
+        row_counts = np.sum([count[chosen] for count in rows], axis=0)
         codecs = {chunk.codec for group in sample.row_groups for chunk in group.chunks if chunk.codec}
-        compression = ",".join(sorted(codecs))
-        for position, row in enumerate(chosen.tolist()):
-            index = footer_numbers[row]
-            stat = stats[index]
-            yield (
-                index,
-                Block(
-                    location=stat.location,
-                    row_count=row_counts[position],
-                    file_size=stat.size_bytes,
-                    block_size=sizes[position],
-                    col_stats=col_stats[position],
-                    col_metas=col_metas[position],
-                    row_group_row_counts=group_rows[position],
-                    bloom_filter_index_location=None if blooms is None else stat.location,
-                    bloom_filter_index_size=0 if blooms is None else blooms[position],
-                    page_index_location=pages[position],
-                    compression=compression,
-                    content_id=stat.content_id,
-                    footer_sha256=hashlib.sha256(footers[index]).hexdigest(),
-                    created_by=sample.created_by,
-                    schema_id=self._schema_id,
-                    by_name=self._plan.by_name,
-                ),
-            )
+        sha256 = hashlib.sha256
+        arrays = BlockArrays(
+            locations=[stat.location for stat in found],
+            content_ids=[stat.content_id for stat in found],
+            footer_hashes=[sha256(footers[index]).hexdigest() for index in indexes],
+            row_counts=row_counts,
+            file_sizes=np.array([stat.size_bytes for stat in found], dtype=np.int64),
+            block_sizes=np.sum(
+                [locations.uncompressed[chosen] for of_group in chunk_locations for locations in of_group], axis=0
+            ),
+            columns=self._col_stats(columns, chosen, row_counts.tolist()),
+            chunks=self._chunks(chunk_locations, chosen),
+            group_rows=tuple(count[chosen] for count in rows),
+            bloom_sizes=_bloom_sizes(chunk_locations, chosen),
+            page_indexes=_page_indexes(chunk_locations, chosen),
+            compression=",".join(sorted(codecs)),
+            created_by=sample.created_by,
+            schema_id=self._schema_id,
+            by_name=self._plan.by_name,
+        )
+        return numbers, arrays
 
     def _col_stats(
         self, columns: Sequence[BatchColumn], chosen: Numbers, row_counts: Sequence[int]
-    ) -> list[dict[int, ColumnStats]]:
-        """Returns the statistics of every column of the table, by file."""
-        ids = [column.column_id for column in self._plan.present]
-        found = [
-            dict(zip(ids, stats, strict=True))
-            for stats in _by_file([column.stats(chosen) for column in columns], len(chosen))
-        ]
+    ) -> dict[int, ColumnArrays | list[ColumnStats]]:
+        """Returns the statistics of every column of the table."""
+        found = {
+            planned.column_id: column.stats(chosen) for planned, column in zip(self._plan.present, columns, strict=True)
+        }
         for leaf in self._plan.absent:
-            for stats, row_count in zip(found, row_counts, strict=True):
-                stats[leaf.id] = absent(leaf, row_count)
+            found[leaf.id] = [absent(leaf, row_count) for row_count in row_counts]
         return found
 
-    def _col_metas(
+    def _chunks(
         self, chunk_locations: Sequence[Sequence[_ChunkLocations]], chosen: Numbers
-    ) -> list[dict[int, tuple[ColumnMeta, ...]]]:
-        """Returns the locations of the chunks of the columns, by file."""
-        columns = [column for column in self._plan.present if not column.opaque]
-        ids = [column.column_id for column in columns]
-        metas: list[list[tuple[ColumnMeta, ...]]] = []
-        for column in columns:
-            of_groups = []
-            for of_group in chunk_locations:
-                locations = of_group[column.index]
-                parts = (locations.offset, locations.compressed, locations.values)
-                of_groups.append(list(map(ColumnMeta, *(part[chosen].tolist() for part in parts))))
-            metas.append(list(zip(*of_groups, strict=True)))
-        return [dict(zip(ids, of_file, strict=True)) for of_file in _by_file(metas, len(chosen))]
-
-
-def _by_file(columns: Sequence[Sequence[_T]], files: int) -> Iterable[tuple[_T, ...]]:
-    """Converts values by column to values by file."""
-    return zip(*columns, strict=True) if columns else [()] * files
+    ) -> dict[int, tuple[ChunkArrays, ...]]:
+        """Returns the locations of the chunks of the columns."""
+        return {
+            column.column_id: tuple(of_group[column.index].arrays(chosen) for of_group in chunk_locations)
+            for column in self._plan.present
+            if not column.opaque
+        }
 
 
 def _page_indexes(
     chunk_locations: Sequence[Sequence[_ChunkLocations]], chosen: Numbers
-) -> Sequence[tuple[int, int] | None]:
-    """Returns the one range of bytes of each file that contains its column and offset indexes."""
+) -> tuple[Numbers, Numbers] | None:
+    """Returns the one range of bytes of each file that contains its column and offset indexes; None: it has none."""
     found = [index for of_group in chunk_locations for locations in of_group for index in locations.indexes]
     if not found:
-        return [None] * len(chosen)
+        return None
     starts = np.minimum.reduce([at[chosen] for at, _ in found])
     ends = np.maximum.reduce([at[chosen] + size[chosen] for at, size in found])
-    return list(zip(starts.tolist(), (ends - starts).tolist(), strict=True))
+    return starts, ends - starts
 
 
-def _bloom_sizes(chunk_locations: Sequence[Sequence[_ChunkLocations]], chosen: Numbers) -> list[int] | None:
+def _bloom_sizes(chunk_locations: Sequence[Sequence[_ChunkLocations]], chosen: Numbers) -> Numbers | None:
     """Returns the sizes of the Bloom filters of files with one row group; None if there are none."""
     if len(chunk_locations) != 1:
         return None
     sizes = [locations.bloom_size[chosen] for locations in chunk_locations[0] if locations.bloom_size is not None]
     if not sizes:
         return None
-    found: list[int] = np.sum(sizes, axis=0).tolist()
+    found: Numbers = np.sum(sizes, axis=0)
     return found

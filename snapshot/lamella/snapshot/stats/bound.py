@@ -77,6 +77,14 @@ def _member(dtype: DataType) -> str:
     ]
 
 
+_JSON_NAMES: Final = {field.name: field.encode_name for field in msgspec.structs.fields(Bound)}
+
+
+def bound_name(dtype: DataType) -> str:
+    """Returns the tag of a type's bounds in JSON; those of text that is not valid UTF-8 have the tag ``Bytes``."""
+    return _JSON_NAMES[_member(dtype)]
+
+
 def decimal_text(unscaled: int, scale: int) -> str:
     """Returns a decimal with all digits of its scale, without an exponent."""
     digits = str(abs(unscaled)).rjust(scale + 1, "0")

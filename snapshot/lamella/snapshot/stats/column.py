@@ -236,9 +236,13 @@ def merge_columns(
         maps.append(stats)
     merged = {}
     for column_id, dtype in types.items():
-        parts = [stats.get(column_id) for stats in maps]
-        merged[column_id] = _merge_plain(dtype, counts, parts) or merge(dtype, zip(counts, parts, strict=True))
+        merged[column_id] = merge_column(dtype, counts, [stats.get(column_id) for stats in maps])
     return merged
+
+
+def merge_column(dtype: DataType, counts: Sequence[int], parts: Sequence[ColumnStats | None]) -> ColumnStats:
+    """Merges like :func:`merge`; ``counts``: the rows of each child."""
+    return _merge_plain(dtype, counts, parts) or merge(dtype, zip(counts, parts, strict=True))
 
 
 def _merge_plain(dtype: DataType, counts: Sequence[int], parts: Sequence[ColumnStats | None]) -> ColumnStats | None:

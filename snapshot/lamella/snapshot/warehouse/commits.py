@@ -16,6 +16,7 @@ from lamella.snapshot.errors import CommitConflict, InvalidRequest, LamellaError
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.directory import Addition
 from lamella.snapshot.manifest import Block, GroupRef, RowChange, SegmentRef, Snapshot, SnapshotPointer
+from lamella.snapshot.manifest.block_arrays import BlockSequence, footer_hashes_of
 from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import (
@@ -318,10 +319,12 @@ class Changes:
         layout = self._writer.layout(table_id)
         versions = _OneSchema(history=(table,)) if isinstance(table, Schema) else table
         current = versions.history[-1].schema_id
-        dated = [
-            msgspec.structs.replace(block, schema_id=current) if block.schema_id is None and current else block
-            for block in blocks
-        ]
+        dated = blocks
+        if current and not (isinstance(blocks, BlockSequence) and blocks.have_schemas):
+            dated = [
+                msgspec.structs.replace(block, schema_id=current) if block.schema_id is None else block
+                for block in blocks
+            ]
         size = self._segment_blocks
         refs = tuple(
             self._writer.segment(layout, versions, dated[start : start + size]) for start in range(0, len(dated), size)
@@ -541,7 +544,7 @@ class Changes:
     def _coming_back(self, snapshot: Snapshot, blocks: Iterable[Block]) -> set[str]:
         if not snapshot.replaced:
             return set()
-        files = {block.location: block.footer_sha256 for block in blocks}
+        files = footer_hashes_of(blocks)
         own = self._replacing.in_own_folder(snapshot.table_id, files)
         foreign = {location: footer for location, footer in files.items() if location not in own}
         return self._replacing.find(snapshot, foreign, unknown=True)

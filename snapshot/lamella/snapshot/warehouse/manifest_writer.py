@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot import commit as commits
-from lamella.snapshot.columnar import Sidecar, build_blocks, build_segments
+from lamella.snapshot.columnar import Sidecar, build_block_arrays, build_blocks, build_segments
 from lamella.snapshot.columnar.column_parts import SPLIT_FROM_BYTES, tail_of
 from lamella.snapshot.columnar.locations import Hashes, LocationIndex
 from lamella.snapshot.ids import Ids
@@ -33,15 +33,19 @@ from lamella.snapshot.manifest import (
     SegmentRef,
     Snapshot,
     SnapshotPointer,
+    Summary,
     TableIndex,
     content_hash,
     decode_segment,
     decode_snapshot,
     encode,
+    encode_segment,
     format_features,
 )
+from lamella.snapshot.manifest.block_arrays import BlockSequence
 from lamella.snapshot.manifest.block_key import BlockKeys, are_among
 from lamella.snapshot.manifest.replaced_files import ReplacedSet, to_merge
+from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import Versioned
 from lamella.snapshot.sketch.layers import SketchLayers, unsketched
 from lamella.snapshot.storage import TableLayout, table_root
@@ -85,35 +89,37 @@ class ManifestWriter:
         Blocks stay as they were written; their summary is in terms of the current schema.
         """
         schema = table.history[-1]
+        arrays = _arrays_of(schema, blocks)
+        if arrays is not None:
+            return self._segment_of_arrays(layout, schema, arrays)
+        blocks = list(blocks)  # a sequence of arrays would make its blocks again and again
         seen = commits.seen_blocks(table, blocks)
         segment_id = str(self._ids.new())
         summary = self._sketches.of_segment(layout, segment_id, commits.summarize_blocks(schema, seen), blocks)
-        segment = Segment(
-            format_version=FORMAT_VERSION,
-            segment_id=segment_id,
-            summary=summary,
-            blocks=unsketched(blocks),
-            schema_id=schema.schema_id,
-            required_features=summary.required_features,
-        )
+        segment = _segment(segment_id, schema, summary, unsketched(blocks))
         schema_ids = tuple(sorted({block.written_with for block in blocks}))
-        # What cannot be read again must not become current. Blocks were decoded, or made of a checked footer.
-        decode_segment(encode(msgspec.structs.replace(segment, blocks=())), location=segment_id)
         manifest = self._put(layout.segment(segment_id), encode(segment))
         self._manifests.remember_segment(manifest, segment)
         built = build_blocks(schema, seen, split_from_bytes=self._split_from_bytes)
         sidecar = self._put_sidecar(layout.segment_sidecar(segment_id), built)
-        return SegmentRef(
-            segment_id=segment_id,
-            manifest=manifest,
-            sidecar=sidecar,
-            format_version=FORMAT_VERSION,
-            summary=segment.summary,
-            schema_id=schema.schema_id,
-            block_schema_ids=() if schema_ids == (schema.schema_id,) else schema_ids,
-            first_location=min(block.location for block in blocks),
-            last_location=max(block.location for block in blocks),
+        return _segment_ref(
+            segment,
+            manifest,
+            sidecar,
+            [block.location for block in blocks],
+            () if schema_ids == (schema.schema_id,) else schema_ids,
         )
+
+    def _segment_of_arrays(self, layout: TableLayout, schema: Schema, blocks: BlockSequence) -> SegmentRef:
+        """Write the same objects as :meth:`segment` without an object for each block. The segment is not cached: who
+        wants its blocks, reads it."""
+        segment_id = str(self._ids.new())
+        segment = _segment(segment_id, schema, commits.summarize_block_arrays(schema, blocks), ())
+        data = encode_segment(segment, blocks.by_block(lambda part: part.json()))
+        manifest = self._put(layout.segment(segment_id), data)
+        built = build_block_arrays(schema, blocks, split_from_bytes=self._split_from_bytes)
+        sidecar = self._put_sidecar(layout.segment_sidecar(segment_id), built)
+        return _segment_ref(segment, manifest, sidecar, blocks.locations, ())
 
     def group(
         self, layout: TableLayout, table: Versioned, segments: Sequence[SegmentRef], index: Sequence[IndexPart]
@@ -205,6 +211,50 @@ class ManifestWriter:
     def _put(self, location: str, data: bytes) -> ObjectRef:
         self._store.put_new(location, data)
         return ObjectRef(location=location, size_bytes=len(data), sha256=content_hash(data))
+
+
+def _arrays_of(schema: Schema, blocks: Sequence[Block]) -> BlockSequence | None:
+    """Returns blocks as a compact sequence if some of them are arrays, and all can be written as such."""
+    if not isinstance(blocks, BlockSequence):
+        return None
+    found = blocks.compact()
+    if not found.has_arrays or not all(part.is_plain for part in found.parts):
+        return None
+    return found if set(found.schema_ids) == {schema.schema_id} else None
+
+
+def _segment(segment_id: str, schema: Schema, summary: Summary, blocks: tuple[Block, ...]) -> Segment:
+    segment = Segment(
+        format_version=FORMAT_VERSION,
+        segment_id=segment_id,
+        summary=summary,
+        blocks=blocks,
+        schema_id=schema.schema_id,
+        required_features=summary.required_features,
+    )
+    # What cannot be read again must not become current. Blocks were decoded, or made of a checked footer.
+    decode_segment(encode(msgspec.structs.replace(segment, blocks=())), location=segment_id)
+    return segment
+
+
+def _segment_ref(
+    segment: Segment,
+    manifest: ObjectRef,
+    sidecar: ObjectRef,
+    locations: Sequence[str],
+    block_schema_ids: tuple[int, ...],
+) -> SegmentRef:
+    return SegmentRef(
+        segment_id=segment.segment_id,
+        manifest=manifest,
+        sidecar=sidecar,
+        format_version=FORMAT_VERSION,
+        summary=segment.summary,
+        schema_id=segment.schema_id,
+        block_schema_ids=block_schema_ids,
+        first_location=min(locations),
+        last_location=max(locations),
+    )
 
 
 class Replacing:
