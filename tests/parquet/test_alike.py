@@ -212,6 +212,7 @@ def chunks(draw: st.DrawFn, name: str, rows: int, *, exact: bool | None, has_nan
             16: {1: 7, 3: levels} if draw(mostly) else {1: 7, 3: [0, rows][-len(levels) :]},
         },
         outer={
+            2: draw(st.sampled_from([4, 4, 300])),  # read by nobody, in one byte or two
             4: draw(st.sampled_from([4, 700])),
             5: draw(st.sampled_from([0, 10, 900])) if draw(mostly) else 10,
             6: draw(st.sampled_from([0, 4, 800])) if draw(mostly) else 4,

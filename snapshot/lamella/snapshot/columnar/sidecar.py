@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
@@ -56,6 +56,7 @@ from lamella.snapshot.manifest import (
     SegmentRef,
 )
 from lamella.snapshot.manifest.block_arrays import BlockSequence
+from lamella.snapshot.manifest.block_arrays import Part as BlockPart
 from lamella.snapshot.manifest.block_key import BlockKeys, block_keys, block_keys_of
 from lamella.snapshot.schema import DataType, Leaf, Schema
 from lamella.snapshot.schema.evolution import can_widen
@@ -554,9 +555,9 @@ def build_block_arrays(schema: Schema, blocks: BlockSequence, *, split_from_byte
     columns = _Columns(schema.schema_id, FORMAT_VERSION)
     rows = blocks.row_counts
     columns.add("location", pa.array(blocks.locations, pa.large_string()))
-    columns.add("row_count", pa.array(rows, pa.int64()))
-    columns.add("file_size", pa.array(blocks.file_sizes, pa.int64()))
-    columns.add("block_size", pa.array(blocks.by_block(lambda part: part.block_sizes.tolist()), pa.int64()))
+    columns.add("row_count", pa.array(blocks.numbers(lambda part: part.row_counts)))
+    columns.add("file_size", pa.array(blocks.numbers(lambda part: part.file_sizes)))
+    columns.add("block_size", pa.array(blocks.numbers(lambda part: part.block_sizes)))
     for half, array in zip(BLOCK_KEY, block_keys_of(blocks).T, strict=True):
         columns.add(half, pa.array(np.ascontiguousarray(array)))
     by_leaf = []
@@ -570,11 +571,15 @@ def build_block_arrays(schema: Schema, blocks: BlockSequence, *, split_from_byte
         else:
             _add_zone_of(columns, leaf, rows, of_leaf)
     for leaf, of_leaf in zip(leaves, by_leaf, strict=True):
-        sizes = blocks.by_block(lambda part, column_id=leaf.id: part.column_bytes(column_id).tolist())  # type: ignore[misc]  # its default
-        columns.add(f"{leaf.id}.size", pa.array(sizes, pa.int64()))
+        sizes = blocks.numbers(partial(_column_bytes, column_id=leaf.id))
+        columns.add(f"{leaf.id}.size", pa.array(sizes))
         if not isinstance(of_leaf, ColumnArrays):
             _add_elsewhere(columns, leaf, of_leaf)
     return columns.file(b"", split_from_bytes=split_from_bytes)
+
+
+def _column_bytes(part: BlockPart, *, column_id: int) -> npt.NDArray[np.int64]:
+    return part.column_bytes(column_id)
 
 
 def build_segments(

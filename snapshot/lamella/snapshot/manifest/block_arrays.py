@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cached_property
 from typing import Final, TypeVar, overload
 
 import msgspec
@@ -359,6 +360,7 @@ class BlockSequence(Sequence[Block]):
         self._parts = parts
         self._part_numbers = part_numbers
         self._rows = rows
+        self._columns: dict[int, ColumnOf] = {}
 
     @classmethod
     def joined(cls, sequences: Sequence[BlockSequence]) -> BlockSequence:
@@ -475,14 +477,30 @@ class BlockSequence(Sequence[Block]):
             values[number][row] for number, row in zip(self._part_numbers.tolist(), self._rows.tolist(), strict=True)
         ]
 
+    def numbers(self, numbers_of: Callable[[Part], Numbers]) -> Numbers:
+        """Returns a number for each block, of a compact sequence, as :meth:`by_block`."""
+        found = np.concatenate([numbers_of(part) for part in self._parts])
+        return found if self._order is None else found[self._order]
+
+    @cached_property
+    def _order(self) -> Numbers | None:
+        """The places of the blocks in the parts, one part after the other; None: they are in this order."""
+        starts = np.cumsum([0, *(len(part) for part in self._parts)])
+        order: Numbers = starts[self._part_numbers] + self._rows
+        return None if (order == np.arange(len(order))).all() else order
+
     def column(self, column_id: int) -> ColumnOf:
         """Returns the statistics of a column, of a compact sequence."""
+        found = self._columns.get(column_id)
+        if found is None:
+            found = self._columns[column_id] = self._column(column_id)
+        return found
+
+    def _column(self, column_id: int) -> ColumnOf:
         found = [part.column(column_id) for part in self._parts]
         arrays = [each for each in found if isinstance(each, ColumnArrays)]
         if len(arrays) == len(found) > 0 and (whole := joined(arrays)) is not None:
-            starts = np.cumsum([0, *(len(each) for each in arrays)])
-            order = starts[self._part_numbers] + self._rows
-            return whole if (order == np.arange(len(order))).all() else whole.taken(order)
+            return whole if self._order is None else whole.taken(self._order)
         stats = [each.stats() if isinstance(each, ColumnArrays) else each for each in found]
         by_part = {id(part): of_part for part, of_part in zip(self._parts, stats, strict=True)}
         return self.by_block(lambda part: by_part[id(part)])

@@ -13,7 +13,7 @@ different instead of being overlooked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -50,11 +50,18 @@ _KEEP: Final = 2
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """A run of bytes (``run``), or a number or (``is_text``) a byte string, which is stored by its ``path``."""
+    """A run of bytes (``run``), or a number or (``is_text``) a byte string, which is stored by its ``path``.
+
+    ``size``: the bytes of a number in the footer that the shape was taken from. ``steps``: instead, several runs and
+    ignored numbers of one byte each. They are there if ``run`` is, in the bits of ``mask``.
+    """
 
     run: bytes = b""
     is_text: bool = False
     path: Path | None = None
+    size: int = 0
+    mask: bytes = b""
+    steps: tuple[_Step, ...] = ()
 
 
 class Texts(msgspec.Struct, frozen=True):
@@ -99,10 +106,10 @@ class FooterTemplate:
         tracer.finish(end)
         if end != len(footer):
             raise ThriftError("there are bytes after the footer's structure")
-        self._steps = tuple(tracer.steps)
-        self._padding = sum(len(step.run) + 10 for step in self._steps) + 16
+        self._steps = tuple(_combined(tracer.steps))
+        self._padding = sum(len(step.run) + 10 for step in tracer.steps) + 16
         #: The numbers and strings of a :class:`Reading`.
-        self.paths = frozenset(step.path for step in self._steps if step.path is not None)
+        self.paths = frozenset(step.path for step in tracer.steps if step.path is not None)
 
     def lay_over(self, footers: Sequence[bytes]) -> Reading:
         """Returns the content of those of ``footers`` that have this shape; each begins where the template does."""
@@ -116,7 +123,16 @@ class FooterTemplate:
         fits = np.ones(len(footers), dtype=bool)
         numbers: dict[Path, Numbers] = {}
         texts: dict[Path, Texts] = {}
-        for step in self._steps:
+        steps = list(reversed(self._steps))
+        while steps:
+            step = steps.pop()
+            if step.steps:
+                has_all = _has_masked(words, at, step.run, step.mask)
+                if (has_all | ~fits).all():
+                    at = at + len(step.run)
+                else:  # a number takes several bytes in some footers
+                    steps += reversed(step.steps)
+                continue
             if step.run:
                 fits &= _has_run(data, words, at, step.run)
                 at = at + len(step.run)
@@ -212,7 +228,30 @@ class _Tracer:
             return
         self.finish(start)
         self._run_from = end
-        self.steps.append(_Step(is_text=is_text, path=path if role == _KEEP else None))
+        self.steps.append(_Step(is_text=is_text, path=path if role == _KEEP else None, size=end - start))
+
+
+def _combined(steps: Iterable[_Step]) -> Iterator[_Step]:
+    """Yields the steps, those together that follow each other and read nothing."""
+    waiting: list[_Step] = []
+    for step in steps:
+        is_ignored = step.path is None and not step.is_text and (bool(step.run) or step.size == 1)
+        if is_ignored and sum(len(each.run) or 1 for each in (*waiting, step)) <= _LONG_RUN:
+            waiting.append(step)
+            continue
+        yield from _together(waiting)
+        waiting = [step] if is_ignored else []
+        if not is_ignored:
+            yield step
+    yield from _together(waiting)
+
+
+def _together(steps: Sequence[_Step]) -> Sequence[_Step]:
+    if len(steps) < 2:
+        return steps
+    run = b"".join(step.run or b"\0" for step in steps)
+    mask = b"".join(b"\xff" * len(step.run) or b"\x80" for step in steps)
+    return [_Step(run=run, mask=mask, steps=tuple(steps))]
 
 
 def _role(path: Path, key: bytes) -> int:
@@ -258,6 +297,15 @@ def _has_run(data: bytes, words: Words, at: Numbers, run: bytes) -> npt.NDArray[
         if len(part) < 8:
             found = found & np.uint64((1 << 8 * len(part)) - 1)
         same &= found == np.uint64(int.from_bytes(part, "little"))
+    return same
+
+
+def _has_masked(words: Words, at: Numbers, run: bytes, mask: bytes) -> npt.NDArray[np.bool_]:
+    """Returns where ``run`` occurs at the positions in the bits of ``mask``; all others of ``run`` are 0."""
+    same = np.ones(len(at), dtype=bool)
+    for start in range(0, len(run), 8):
+        part, bits = (int.from_bytes(each[start : start + 8], "little") for each in (run, mask))
+        same &= (words[at + start] & np.uint64(bits)) == np.uint64(part)
     return same
 
 
