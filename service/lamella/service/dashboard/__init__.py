@@ -29,6 +29,7 @@ from lamella.service.dashboard.login import LoginPages
 from lamella.service.dashboard.pages import Pages
 from lamella.service.dashboard.status import StatusPages
 from lamella.service.dashboard.tables import OverviewPages, TablePages
+from lamella.service.dashboard.upkeep import UpkeepPages
 from lamella.service.external.external import External
 from lamella.service.features import Feature
 from lamella.service.history.changes import ChangeStream
@@ -167,6 +168,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
             when_closing=when_closing,
             pages=pages,
         ),
+        UpkeepPages(catalog=catalog, readers=readers, policies=core.policies, schedules=core.schedules, pages=pages),
         MapPages(catalog=catalog, readers=readers, history=history, warehouse=warehouse, pages=pages),
         HistoryPages(
             catalog=catalog,
