@@ -16,6 +16,7 @@ from lamella.service.access import Authenticator
 from lamella.service.access.administration import AccessAdministration
 from lamella.service.catalog import Catalog
 from lamella.service.clustering.clustering import Clustering
+from lamella.service.commits.committer import Committer
 from lamella.service.config.settings import Settings
 from lamella.service.dashboard.access import AccessPages
 from lamella.service.dashboard.history import HistoryPages
@@ -26,6 +27,7 @@ from lamella.service.dashboard.lab import LabPages
 from lamella.service.dashboard.lab_compare import LabComparison
 from lamella.service.dashboard.layer_map import MapPages
 from lamella.service.dashboard.login import LoginPages
+from lamella.service.dashboard.objects import ObjectPages
 from lamella.service.dashboard.pages import Pages
 from lamella.service.dashboard.status import StatusPages
 from lamella.service.dashboard.tables import OverviewPages, TablePages
@@ -47,6 +49,7 @@ from lamella.service.maintenance.table_health import TableHealths
 from lamella.service.maintenance.vacuum import Vacuum
 from lamella.service.process.status import Status
 from lamella.service.process.threads import Threads
+from lamella.service.tables.tables import Tables
 from lamella.service.usage.audit import Audit
 from lamella.service.usage.filters import PruneRates
 from lamella.service.usage.service_rates import ServiceRates
@@ -63,6 +66,7 @@ class _Parts(Protocol):
     changes: ChangeStream
     clock: Callable[[], int]
     clustering: Clustering
+    committer: Committer
     external: External
     features: list[Feature]
     authentication: Authenticator
@@ -79,6 +83,7 @@ class _Parts(Protocol):
     service_rates: ServiceRates
     settings: Settings
     status: Status
+    tables: Tables
     tags: Tags
     vacuum: Vacuum
     warehouse: Warehouse
@@ -169,6 +174,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
             pages=pages,
         ),
         UpkeepPages(catalog=catalog, readers=readers, policies=core.policies, schedules=core.schedules, pages=pages),
+        ObjectPages(catalog=catalog, readers=readers, tables=core.tables, committer=core.committer, pages=pages),
         MapPages(catalog=catalog, readers=readers, history=history, warehouse=warehouse, pages=pages),
         HistoryPages(
             catalog=catalog,

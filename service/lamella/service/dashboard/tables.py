@@ -364,6 +364,7 @@ class OverviewPages:
             "jobs": running,
             "pending": len(running) if pending.within is not None else sum(catalog.pending_jobs().values()),
             "jobs_of": {each: [job for job in running if job.table_id == each] for each in ids},
+            "can_create": rights.may("maintain") or any(rights.may("write", each) for each in namespaces),
             "namespaces": namespaces,
             "namespace": wanted,
             "name": request.query_params.get("name", ""),

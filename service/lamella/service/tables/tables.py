@@ -78,7 +78,7 @@ class Tables:
         self._store = store
         self._ids = ids
         self._clock = clock
-        self._drop_grace_ms = drop_grace_s * 1000
+        self.drop_grace_s = drop_grace_s
         self._reader = reader
         self._rules = rules
 
@@ -243,7 +243,7 @@ class Tables:
                     location=found.record.location,
                     snapshot_id=found.record.pointer.snapshot_id,
                     dropped_at_ms=found.dropped_at_ms,
-                    undrop_before_ms=found.dropped_at_ms + self._drop_grace_ms,
+                    undrop_before_ms=found.dropped_at_ms + self.drop_grace_s * 1000,
                 )
                 for found in self._catalog.dropped_tables(namespace, earlier=earlier)
             )
