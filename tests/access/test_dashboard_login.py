@@ -197,7 +197,7 @@ def test_who_may_only_read_changes_nothing(tenants: Tenants, visitor: Visitor) -
         if route.methods is None or "POST" not in route.methods or route.path in ("/ui/login", "/ui/logout"):
             continue
         fields = {"kind": "verify", "table": f"south.{own.table}", "name": "x", "columns": own.column}
-        fields |= {"principal": "user:x", "role": "read", "place": "south.*"}
+        fields |= {"principal": "user:x", "role": "read", "place": "south.*", "namespace": "south"}
         expected = 404 if "{key}" in route.path else 403  # others' keys are as if they were not there
         assert visitor.post(filled(route.path, own), fields).status_code == expected, route.path
     assert tenants.state(own) == before
@@ -333,3 +333,25 @@ def test_pages_offer_only_what_may_be_done(tenants: Tenants, visitor: Visitor) -
         forms = re.findall(r'<form[^>]*method="post"[^>]*>(.*?)</form>', answer.text, re.DOTALL)
         assert not [form for form in forms if "<button" in form and "Log out" not in form], path
         assert "formaction" not in answer.text, path
+
+
+def test_the_history_says_who_committed_to_those_who_may_audit(tenants: Tenants) -> None:
+    """Others see the same snapshots without names; the table's own page has its grants and its trail."""
+    resources = tenants.resources("north", "job_id", "index")
+    table = f"/ui/tables/{resources.namespace}/{resources.table}"
+    readers, admins = Visitor(tenants), Visitor(tenants)
+    reader_name, reader_key = tenants.key({"role": "read", "namespace": resources.namespace})
+    readers.log_in(reader_key)
+    _, admin_key = tenants.key({"role": "admin", "namespace": resources.namespace})
+    admins.log_in(admin_key)
+    assert "</time> by root" in admins.get(f"{table}/history").text
+    assert "</time> by" not in readers.get(f"{table}/history").text
+    assert readers.get(f"{table}/access").status_code == 403
+    shown = admins.get(f"{table}/access").text
+    assert "create_table" in shown
+    given = admins.post(f"{table}/access", {"principal": f"key:{reader_name}", "role": "write"})
+    assert (given.status_code, given.headers["location"]) == (303, f"{table}/access?done=granted")
+    assert f"key:{reader_name}" in admins.get(f"{table}/access").text
+    refused = admins.post(f"{table}/access", {"principal": "nobody", "role": "write"})
+    assert refused.status_code == 400
+    assert 'value="nobody"' in refused.text

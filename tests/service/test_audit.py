@@ -76,6 +76,28 @@ def mutating(app: AppClient) -> list[tuple[str, str, str]]:
     ]
 
 
+def test_an_entry_names_the_snapshot_that_its_request_committed(tmp_path: Path) -> None:
+    """Also of several requests in one snapshot; a repeated request, a refused one and a new name commit none."""
+    with served(tmp_path) as app:
+        app.post("/v1/namespaces", json={"name": "db"})
+        made = app.post("/v1/namespaces/db/tables", json={"name": "t", "schema": COLUMNS}).json()["snapshot_id"]
+        (tmp_path / "x.parquet").write_bytes(parquet_bytes({"a": [1, 2]}))
+        body = {"paths": [str(tmp_path / "x.parquet")]}
+        headers = {"Idempotency-Key": "once"}
+        committed = [app.post(f"{TABLE}/register", json=body, headers=headers).json()["snapshot_id"] for _ in range(2)]
+        assert app.post(f"{TABLE}/register", json=body).status_code == 409
+        app.post(f"{TABLE}/rename", json={"name": "u"})
+        found = [(entry["operation"], entry["snapshot_id"]) for entry in reversed(trail(app))]
+    assert found == [
+        ("create_namespace", None),
+        ("create_table", made),
+        ("register", committed[0]),
+        ("register", None),
+        ("register", None),
+        ("rename_table", None),
+    ]
+
+
 def test_every_change_that_is_requested_is_in_the_trail(tmp_path: Path) -> None:
     """Each operation that is no GET leaves one entry with its status and code, but those that are known to change
     nothing."""

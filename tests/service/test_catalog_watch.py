@@ -197,3 +197,12 @@ def test_the_catalog_says_what_it_stands_on(url: str, catalog: SqlCatalog) -> No
     """The kind of database, and the migration that it is at."""
     assert catalog.backend == ("postgresql" if "://" in url else "sqlite")
     assert catalog.schema_revision().isdigit()
+
+
+def test_entries_are_found_by_the_snapshots_that_they_committed(catalog: SqlCatalog) -> None:
+    """However many snapshots there are, and those of several requests with each."""
+    entries = [entry(number, snapshot_id=f"snapshot-{number // 2}") for number in range(1_400)]
+    catalog.add_audit([*entries, entry(1), entry(2, snapshot_id="other")])
+    wanted = [f"snapshot-{number}" for number in range(5, 700)]
+    assert catalog.audit_of_snapshots(wanted) == entries[10:]
+    assert catalog.audit_of_snapshots([]) == []

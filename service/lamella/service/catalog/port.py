@@ -125,6 +125,9 @@ class UsageCatalog(Protocol):
     def audit(self, *, before_id: str | None, limit: int, target: str | None = None) -> list[AuditEntry]:
         """Return entries older than ``before_id``, newest first; ``target``: only those about it."""
 
+    def audit_of_snapshots(self, snapshot_ids: Sequence[str]) -> list[AuditEntry]:
+        """Return the entries of requests that committed these snapshots, in the order in which they were noted."""
+
     def forget_audit(self, *, before_ms: int, limit: int) -> int:
         """Delete up to ``limit`` entries that are older than that, the oldest first; return how many."""
 

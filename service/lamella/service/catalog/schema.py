@@ -366,7 +366,9 @@ audit = Table(
     Column("status", Integer, nullable=False),
     Column("code", String(64)),
     Column("request_id", String(64), nullable=False),
+    Column("snapshot_id", String(36)),
     Index("ix_audit_at_ms", "at_ms"),
+    Index("ix_audit_snapshot_id", "snapshot_id"),
     Index("ix_audit_target_audit_id", "target", "audit_id"),
 )
 

@@ -201,6 +201,9 @@ _FORGET_SERVICE: Final = delete(service_rates).where(
 )
 
 _ENTRIES: Final = select(audit).order_by(audit.c.audit_id.desc()).limit(bindparam("rows"))
+_OF_SNAPSHOTS: Final = (
+    select(audit).where(audit.c.snapshot_id.in_(bindparam("ids", expanding=True))).order_by(audit.c.audit_id)
+)
 _OLD_ENTRIES: Final = (
     select(audit.c.audit_id)
     .where(audit.c.at_ms < bindparam("before_ms"))
@@ -283,6 +286,13 @@ class SqlUsage(SqlSession):
             statement = statement.where(audit.c.target == bindparam("about"))
             which["about"] = target
         return [AuditEntry(**row) for row in self._rows(statement, which)]
+
+    def audit_of_snapshots(self, snapshot_ids: Sequence[str]) -> list[AuditEntry]:
+        found: list[AuditEntry] = []
+        for start in range(0, len(snapshot_ids), _AT_ONCE):
+            rows = self._rows(_OF_SNAPSHOTS, {"ids": list(snapshot_ids[start : start + _AT_ONCE])})
+            found += [AuditEntry(**row) for row in rows]
+        return found
 
     def forget_audit(self, *, before_ms: int, limit: int) -> int:
         with self._transaction(None) as connection:

@@ -256,7 +256,8 @@ class GroupCommit:
         ``unchanged``: versions that tables which the attempt depends on must still have.
         """
         attempt.stored_response = [
-            entry.change.idempotency_key.store_as(200, entry.change.answer(own)) for entry, own in attempt.applied
+            entry.change.idempotency_key.store_as(200, entry.change.answer(own), snapshot_id=result.pointer.snapshot_id)
+            for entry, own in attempt.applied
         ]
         rows = [
             stored_response.stored for stored_response in attempt.stored_response if stored_response.stored is not None

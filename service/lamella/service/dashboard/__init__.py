@@ -18,7 +18,7 @@ from lamella.service.catalog import Catalog
 from lamella.service.clustering.clustering import Clustering
 from lamella.service.commits.committer import Committer
 from lamella.service.config.settings import Settings
-from lamella.service.dashboard.access import AccessPages
+from lamella.service.dashboard.access import AccessPages, TableAccessPages
 from lamella.service.dashboard.history import HistoryPages
 from lamella.service.dashboard.indexes import IndexChangePages
 from lamella.service.dashboard.job_preview import JobEffects, Previews
@@ -183,6 +183,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
             changes=core.changes,
             rollback=core.rollback,
             tags=core.tags,
+            audit=core.audit,
             pages=pages,
         ),
         LabPages(
@@ -208,6 +209,14 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
             administration=core.administration,
             authentication=core.authentication,
             clock=clock,
+            pages=pages,
+        ),
+        TableAccessPages(
+            catalog=catalog,
+            readers=readers,
+            administration=core.administration,
+            authentication=core.authentication,
+            audit=core.audit,
             pages=pages,
         ),
         StatusPages(

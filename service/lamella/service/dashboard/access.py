@@ -1,8 +1,8 @@
-"""Keys and grants that the user may see, and forms to create and remove them."""
+"""Keys and grants that the user may see, forms to create and remove them, and who may do and did what on a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -10,21 +10,25 @@ from starlette.responses import Response
 
 from lamella.service.access import Authenticator, check, principal_of
 from lamella.service.access.administration import AccessAdministration
+from lamella.service.catalog import Catalog
 from lamella.service.dashboard import words
 from lamella.service.dashboard.forms import Form
-from lamella.service.dashboard.pages import ROOT, Page, Pages, link
+from lamella.service.dashboard.pages import ROOT, Page, Pages, link, table_of, text_of
 from lamella.service.dashboard.preview import Fact, Question, fact
+from lamella.service.dashboard.tables import TABLE
 from lamella.service.http.problem import status_of
 from lamella.service.process.threads import Threads
-from lamella.service.usage.audit import about
+from lamella.service.usage.audit import Audit, about
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
 from lamella.snapshot.tokens import unspelt
 from lamella.snapshot.wire import ROLES, CreateKey, Grant, GrantRequest, KeyInfo, NewKey, RotateKey
 from lamella.snapshot.wire.access import parse_scope, scope_text
-from lamella.snapshot.wire.operation import AUTHENTICATED
+from lamella.snapshot.wire.operation import AUTHENTICATED, on_table
 
 _ACCESS: Final = ROOT + "/access"
 _DAY_S: Final = 86_400
+#: Entries of the audit trail on the page of a table.
+_ENTRIES: Final = 50
 
 
 class AccessPages:
@@ -220,3 +224,85 @@ def _days(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) <= 3_660):
         raise InvalidRequest("a key lasts 1 to 3660 days, or has no expiry if the field is empty", parameter="days")
     return int(text[:6])
+
+
+class TableAccessPages:
+    """The page of who may do what on a table, and who has changed it."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        administration: AccessAdministration,
+        authentication: Authenticator,
+        audit: Audit,
+        pages: Pages,
+    ) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._administration = administration
+        self._authentication = authentication
+        self._audit = audit
+        self._pages = pages
+
+    async def show(self, request: Request) -> Response:
+        return await self._render(request, {})
+
+    async def give(self, request: Request) -> Response:
+        form = await self._pages.form(request)
+        names = request.path_params
+        by, role = principal_of(request), next((each for each in ROLES if each == form.text("role")), None)
+        try:
+            if role is None:
+                raise InvalidRequest(f"a role must be one of {', '.join(ROLES)}, not {form.text('role')!r}")
+            grant = GrantRequest(
+                principal=form.text("principal"), role=role, namespace=names["namespace"], table=names["table"]
+            )
+            await self._readers.run(lambda: self._administration.give(by, grant))
+        except LamellaError as error:
+            return await self._render(request, form.fields, error)
+        return self._pages.see(link("tables", names["namespace"], names["table"], "access", done="granted"))
+
+    def pages(self) -> tuple[Page, ...]:
+        admin = on_table("admin")
+        return (
+            Page(TABLE + "/access", self.show, "ui_table_access", admin),
+            Page(TABLE + "/access", self.give, "ui_give_on_table", admin, "POST"),
+        )
+
+    async def _render(self, request: Request, texts: Mapping[str, str], error: LamellaError | None = None) -> Response:
+        by = principal_of(request)
+
+        def read() -> dict[str, Any]:
+            record = table_of(self._catalog, request)
+            found = self._audit.list(
+                page_size=_ENTRIES,
+                page_token=text_of(request, "page") or None,
+                table=f"{record.namespace}.{record.name}",
+            )
+            grants = self._administration.grants(by, None).grants if self._authentication.is_on else ()
+            applying = [
+                each
+                for each in grants
+                if each.namespace in (None, record.namespace) and each.table in (None, record.name)
+            ]
+            return {
+                "namespace": record.namespace,
+                "table": record.name,
+                "entries": found.entries,
+                "next_page": found.next_page_token,
+                "grants": applying,
+            }
+
+        values = await self._readers.run(read)
+        values |= {
+            "tab": "access",
+            "texts": texts,
+            "roles": ROLES,
+            "place_text": scope_text,
+            "problem": "" if error is None else f"{words.sentence(error.message)}.",
+        }
+        status = 200 if error is None else status_of(type(error))
+        title = f"Access to {values['namespace']}.{values['table']}"
+        return self._pages.html(request, "table_access.html", values, status=status, title=title)

@@ -7,6 +7,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import principal_of
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.dashboard import words
 from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, link, table_of, text_of
@@ -16,6 +17,7 @@ from lamella.service.history.history import History, instant_ms
 from lamella.service.history.rollback import Rollback
 from lamella.service.history.tags import Tags
 from lamella.service.process.threads import Threads
+from lamella.service.usage.audit import Audit
 from lamella.snapshot.errors import InvalidRequest, TagNotFound
 from lamella.snapshot.wire import RollbackRequest, SnapshotChanges, TagInfo, TagRequest
 from lamella.snapshot.wire.operation import on_table
@@ -38,6 +40,7 @@ class HistoryPages:
         changes: ChangeStream,
         rollback: Rollback,
         tags: Tags,
+        audit: Audit,
         pages: Pages,
     ) -> None:
         self._catalog = catalog
@@ -46,6 +49,7 @@ class HistoryPages:
         self._changes = changes
         self._rollback = rollback
         self._tags = tags
+        self._audit = audit
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
@@ -151,6 +155,8 @@ class HistoryPages:
         token = request.query_params.get("page") or None
         found = self._history.page(record, page_size=_PAGE, page_token=token)
         oldest_first = found.snapshots[::-1]
+        may_audit = principal_of(request).rights.may("admin", record.namespace, record.name)
+        ids = [each.snapshot_id for each in found.snapshots]
         steps = dict(zip((each.snapshot_id for each in oldest_first), [None, *oldest_first], strict=False))
         return {
             "current_id": record.pointer.snapshot_id,
@@ -161,6 +167,7 @@ class HistoryPages:
             "rows_points": [(each.timestamp_ms, each.row_count) for each in oldest_first],
             "blocks_points": [(each.timestamp_ms, each.block_count) for each in oldest_first],
             "tags": self._tags.list(record).tags,
+            "committed_by": self._audit.of_snapshots(ids) if may_audit else {},
         }
 
     def _difference(self, request: Request) -> dict[str, Any]:

@@ -140,6 +140,8 @@ class ObjectPages:
 
     async def confirm_drop_namespace(self, request: Request) -> Response:
         name = request.path_params["namespace"]
+        require_sight(request, name)
+        require(request, "maintain")
         found = await self._readers.run(lambda: self._catalog.namespace(name))
         return self._pages.question(
             request,
@@ -156,6 +158,8 @@ class ObjectPages:
     async def drop_namespace(self, request: Request) -> Response:
         form = await self._pages.form(request)
         name = request.path_params["namespace"]
+        require_sight(request, name)
+        require(request, "maintain")
         await self._pages.change(request, form, lambda key: self._tables.drop_namespace(name, key))
         return self._pages.see(link(done="namespace_dropped"))
 
@@ -258,8 +262,8 @@ class ObjectPages:
             Page(_NEW + "/table", self.create_table, "ui_create_table", BY_REQUEST, "POST"),
             Page(_NAMESPACE, self.namespace, "ui_namespace", BY_REQUEST),
             Page(_NAMESPACE + "/undrop", self.undrop, "ui_undrop_table", on_namespace("maintain"), "POST"),
-            Page(_NAMESPACE + "/drop", self.confirm_drop_namespace, "ui_ask_drop_namespace", on_server("maintain")),
-            Page(_NAMESPACE + "/drop", self.drop_namespace, "ui_drop_namespace", on_server("maintain"), "POST"),
+            Page(_NAMESPACE + "/drop", self.confirm_drop_namespace, "ui_ask_drop_namespace", BY_REQUEST),
+            Page(_NAMESPACE + "/drop", self.drop_namespace, "ui_drop_namespace", BY_REQUEST, "POST"),
             Page(TABLE + "/drop", self.confirm_drop, "ui_ask_drop_table", maintain),
             Page(TABLE + "/drop", self.drop, "ui_drop_table", maintain, "POST"),
             Page(TABLE + "/rename", self.rename_form, "ui_ask_rename_table", maintain),

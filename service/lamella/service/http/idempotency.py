@@ -62,12 +62,16 @@ _FINAL: Final = (
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
-    """An answer as it is sent, and the row that stores it, if the request had a key."""
+    """An answer as it is sent, and the row that stores it, if the request had a key.
+
+    ``snapshot_id``: of the snapshot that the request committed.
+    """
 
     status: int
     body: bytes
     stored: StoredAnswer | None = None
     replayed: bool = False
+    snapshot_id: str | None = None
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
@@ -78,10 +82,14 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
     request_sha256: str
     now_ms: int
 
-    def store_as(self, status: int, value: object = None) -> StoredResponse:
-        """Return the answer ``value`` (None: no body) and the row to store with the change."""
+    def store_as(self, status: int, value: object = None, *, snapshot_id: str | None = None) -> StoredResponse:
+        """Return the answer ``value`` (None: no body) and the row to store with the change.
+
+        ``snapshot_id``: of the snapshot that the change commits.
+        """
         body = b"" if value is None else msgspec.json.encode(value)
-        return StoredResponse(status, body, None if self.key is None else self.stored(status, body))
+        stored = None if self.key is None else self.stored(status, body)
+        return StoredResponse(status, body, stored, snapshot_id=snapshot_id)
 
     def stored(self, status: int, body: bytes) -> StoredAnswer:
         """Return the row that stores an answer; only for a request with a key."""

@@ -23,6 +23,7 @@ from lamella.service.http.idempotency import (
     resolve,
 )
 from lamella.service.http.problem import MEDIA_TYPE, problem_bytes
+from lamella.service.http.routing import SNAPSHOT_ID
 from lamella.service.process.deadline import begin_within_s
 from lamella.service.process.threads import BatchDeletion, Threads, ThreadUse
 from lamella.service.telemetry.metrics import Metrics
@@ -137,6 +138,8 @@ class Mutations:
                 )
         if self._forgetting.is_due:
             await self._threads.run(self._forget_old_answers, is_begun=True)
+        if outcome.snapshot_id is not None:
+            request.scope[SNAPSHOT_ID] = outcome.snapshot_id
         return self._response(outcome)
 
     def _begin(self, idempotency_key: IdempotencyKey, work: Work) -> StoredResponse | Pending:

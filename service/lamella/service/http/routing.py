@@ -36,6 +36,8 @@ ROUTE: Final = "lamella.route"
 REQUEST_ID: Final = "lamella.request_id"
 #: Scope member with the code of the error in the answer.
 CODE: Final = "lamella.code"
+#: The id of the snapshot that the request committed.
+SNAPSHOT_ID: Final = "lamella.snapshot_id"
 
 _JSON: Final = JSON.encode()
 

@@ -180,7 +180,7 @@ class Tables:
             created_at_ms=now_ms,
         )
         snapshot = self._warehouse.snapshot(pointer)
-        stored_response = idempotency_key.store_as(201, table_info(record, snapshot))
+        stored_response = idempotency_key.store_as(201, table_info(record, snapshot), snapshot_id=pointer.snapshot_id)
         self._catalog.create_table(record, history_entry(1, pointer, snapshot), remember=stored_response.stored)
         return stored_response
 

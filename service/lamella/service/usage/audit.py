@@ -24,7 +24,7 @@ from lamella.service.catalog import Catalog
 from lamella.service.config.settings import Settings
 from lamella.service.http.page_token import PageTokens
 from lamella.service.http.problem import MEDIA_TYPE
-from lamella.service.http.routing import CODE, REQUEST_ID, Handler
+from lamella.service.http.routing import CODE, REQUEST_ID, SNAPSHOT_ID, Handler
 from lamella.service.process.threads import BatchDeletion, Debouncer
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import LamellaError, RateLimited
@@ -120,6 +120,7 @@ class Audit:
                 status=status,
                 code=code,
                 request_id=str(request.scope.get(REQUEST_ID, "")),
+                snapshot_id=request.scope.get(SNAPSHOT_ID),
             )
         )
         self._debouncer.soon()
@@ -131,6 +132,14 @@ class Audit:
         """
         self.write()
         return self._catalog.audit(before_id=before_id, limit=limit, target=table)
+
+    def of_snapshots(self, snapshot_ids: Sequence[str]) -> dict[str, list[AuditEntry]]:
+        """Return the entries of requests that committed these snapshots, by the snapshot's id. Raises Unavailable."""
+        self.write()
+        found: dict[str, list[AuditEntry]] = {}
+        for entry in self._catalog.audit_of_snapshots(snapshot_ids):
+            found.setdefault(str(entry.snapshot_id), []).append(entry)
+        return found
 
     def list(self, *, page_size: int, page_token: str | None, table: str | None) -> AuditList:
         """Return a page of the trail. Raises InvalidPageToken, Unavailable."""

@@ -92,7 +92,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     ``actor``: the principal; ``client``: its address (empty: unknown). ``operation``: the operation's id in the API's
     description, or the name of a page of the dashboard. ``target``: a table (``namespace.table``), a namespace or a
     job's id; None: the service. ``status``: of the answer; 499: the client disconnected, or the service stopped, before
-    there was one. ``code``: of the error; None: there was none.
+    there was one. ``code``: of the error; None: there was none. ``snapshot_id``: of the snapshot that the request
+    committed, alone or with others; None: none, or the answer was one of an earlier request.
     """
 
     audit_id: str
@@ -104,6 +105,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     code: str | None
     request_id: str
+    snapshot_id: str | None = None
 
 
 class AuditList(msgspec.Struct, frozen=True, kw_only=True):
