@@ -355,3 +355,40 @@ def test_the_history_says_who_committed_to_those_who_may_audit(tenants: Tenants)
     refused = admins.post(f"{table}/access", {"principal": "nobody", "role": "write"})
     assert refused.status_code == 400
     assert 'value="nobody"' in refused.text
+
+
+def test_a_form_that_is_sent_after_the_session_ended_keeps_its_input(tenants: Tenants, visitor: Visitor) -> None:
+    """It is on the page that says so, and can be sent again after a log-in, with the same effect and once."""
+    resources = tenants.resources("north")
+    address = f"/ui/tables/north/{resources.table}/history/tag"
+    visitor.log_in(ROOT_KEY)
+    visitor.post("/ui/logout", {})
+    fields = {**dict(_HIDDEN.findall(visitor.get("/ui/login").text)), "name": "kept", "until": "<b>2030"}
+    answer = visitor.post(address, fields, with_form_token=False)
+    assert answer.status_code == 401
+    assert f'action="{address}"' in answer.text
+    assert "&lt;b&gt;2030" in answer.text
+    assert "<b>2030" not in answer.text
+    foreign = visitor.post(address, {**fields, "csrf": "0" * 64}, with_form_token=False)
+    assert "2030" not in foreign.text
+    again = visitor.post(address, {**fields, "until": ""}, with_form_token=False)
+    form = again.text[again.text.index(f'action="{address}"') :]
+    hidden = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
+    visitor.log_in(ROOT_KEY)
+    for _ in range(2):
+        assert visitor.post(address, hidden, with_form_token=False).status_code == 303
+    tags = tenants.root.call("GET", f"/v1/namespaces/north/tables/{resources.table}/tags")["tags"]
+    assert [tag["name"] for tag in tags] == ["kept"]
+
+
+def test_json_and_metrics_are_read_with_the_session(tenants: Tenants, visitor: Visitor) -> None:
+    """The links of pages lead to them, although the cookie is no way into the API."""
+    resources = tenants.resources("north", "job_id")
+    visitor.log_in(ROOT_KEY)
+    assert f"/ui/jobs/{resources.job_id}/json" in visitor.get(f"/ui/jobs/{resources.job_id}").text
+    assert visitor.get(f"/ui/jobs/{resources.job_id}/json").json()["job_id"] == resources.job_id
+    assert "lamella_build_info" in visitor.get("/ui/service/metrics").text
+    reader = Visitor(tenants)
+    reader.log_in(tenants.key({"role": "read", "namespace": "south"})[1])
+    assert reader.get(f"/ui/jobs/{resources.job_id}/json").status_code == 404
+    assert reader.get("/ui/service/metrics").status_code == 403

@@ -32,6 +32,17 @@ HARMLESS = {
     "Retry",
     "Now",
     "Start now",
+    "Keep this table in shape",
+    "Save the policy",
+    "Save the schedule",
+    "Compact every night at 2:00 (UTC)",
+    "Pause",
+    "Resume",
+    "Create the table",
+    "Create the namespace",
+    "Rename the table",
+    "Register the files",
+    "Restore",
 }
 
 
@@ -82,6 +93,13 @@ def test_no_page_takes_anything_away_by_one_click(tenants: Tenants, admin: AppCl
         table,
         f"{table}/history",
         f"{table}/indexes",
+        f"{table}/upkeep",
+        f"{table}/upkeep/schedule?kind=vacuum",
+        f"{table}/access",
+        f"{table}/rename",
+        f"{table}/register",
+        "/ui/new",
+        "/ui/namespaces/north",
     ):
         page = admin.get(path)
         assert page.status_code == 200, path
@@ -124,6 +142,23 @@ def test_a_role_is_taken_after_a_question_that_names_all_of_it(admin: AppClient)
     assert "user:eve" in admin.get("/ui/access").text
     assert confirmed(admin, path, fields).status_code == 303
     assert "user:eve" not in admin.get("/ui/access").text
+
+
+def test_tables_policies_and_schedules_go_after_a_question(tenants: Tenants, admin: AppClient) -> None:
+    """Each names what is affected."""
+    resources = tenants.resources("north", "schedule")
+    table = f"/ui/tables/north/{resources.table}"
+    tenants.root.call("PUT", f"/v1/namespaces/north/tables/{resources.table}/policy", {"verify": {"every_s": 60}})
+    for path, text in (
+        (f"{table}/upkeep/schedule/remove?name={resources.schedule}", f"the schedule {resources.schedule}"),
+        (f"{table}/upkeep/policy/remove", "verify"),
+        (f"{table}/drop", resources.table),
+    ):
+        page, fields = confirmation_of(admin, path)
+        assert text in page
+        assert confirmed(admin, path, {**fields, "csrf": "0" * 64}).status_code == 400
+        assert confirmed(admin, path, fields).status_code == 303
+        assert admin.get(path).status_code == 404
 
 
 def test_a_tag_is_removed_and_a_job_cancelled_after_a_question(tenants: Tenants, admin: AppClient) -> None:

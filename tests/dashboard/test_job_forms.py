@@ -244,6 +244,20 @@ def test_the_job_is_what_was_previewed(screens: Screens, lake: Lamella) -> None:
     assert job.arguments == {"by": "l_orderkey", "kind": "linear"}
 
 
+@pytest.mark.parametrize("execute", [False, True])
+def test_a_dry_run_is_marked_as_one_to_its_end(screens: Screens, lake: Lamella, execute: bool) -> None:
+    """Its page says so while it waits and when it succeeded; the same job that deletes has no such mark."""
+    job = lake.jobs.submit("vacuum", EVENTS, {"execute": True} if execute else None, priority=1_000)
+    assert ("dry run" in screens.get(f"/ui/jobs/{job.job_id}").text) is not execute
+    token = str(IDS.new())
+    claimed = lake.jobs.claim("tester", token, lease_s=60)
+    assert claimed.job is not None
+    assert claimed.job.job_id == job.job_id
+    lake.jobs.finish(job.job_id, FinishJob(lease_token=token, outcome="succeeded", result={"deleted": 0}))
+    page = screens.get(f"/ui/jobs/{job.job_id}").text
+    assert ("nothing was changed or deleted" in page) is not execute
+
+
 def test_only_a_tick_beside_the_preview_has_a_vacuum_execute(screens: Screens, lake: Lamella) -> None:
     """No address can say it; without the tick the job is a dry run."""
     form = preview(screens, "vacuum", table=LINEITEM, execute="on")

@@ -50,6 +50,7 @@ from lamella.service.maintenance.vacuum import Vacuum
 from lamella.service.process.status import Status
 from lamella.service.process.threads import Threads
 from lamella.service.tables.tables import Tables
+from lamella.service.telemetry.metrics import Metrics
 from lamella.service.usage.audit import Audit
 from lamella.service.usage.filters import PruneRates
 from lamella.service.usage.service_rates import ServiceRates
@@ -74,6 +75,7 @@ class _Parts(Protocol):
     history: History
     indexes: Indexes
     jobs: JobQueue
+    metrics: Metrics
     mutations: Mutations
     policies: Policies
     prune_rates: PruneRates
@@ -225,6 +227,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
             status=core.status,
             service_rates=core.service_rates,
             audit=core.audit,
+            metrics=core.metrics,
             clock=core.clock,
             pages=pages,
         ),

@@ -48,6 +48,7 @@ from lamella.service.dashboard.preview import (
 )
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
 from lamella.service.http.problem import status_of
+from lamella.service.http.routing import json_response
 from lamella.service.indexes.indexes import Indexes
 from lamella.service.jobs.queue import STATES as JOB_STATES
 from lamella.service.jobs.queue import JobQueue, job_filter, require_job, require_new_job, require_of_job, visible_jobs
@@ -375,6 +376,10 @@ class JobPages:
         job: JobInfo = values["line"].job
         return self._pages.html(request, "job.html", values, title=f"{job.kind} of {job.table or 'the service'}")
 
+    async def as_json(self, request: Request) -> Response:
+        job = await self._readers.run(lambda: self._job_of(request, "read"))
+        return json_response(job)
+
     async def confirm_cancel(self, request: Request) -> Response:
         job = await self._readers.run(lambda: self._job_of(request, "maintain"))
         if job.is_finished:
@@ -416,6 +421,7 @@ class JobPages:
             Page(JOBS, self.show_all, "ui_jobs", BY_REQUEST),
             *parts,
             Page(ONE_JOB, self.show, "ui_job", BY_REQUEST),
+            Page(ONE_JOB + "/json", self.as_json, "ui_job_json", BY_REQUEST),
             Page(ONE_JOB + "/cancel", self.confirm_cancel, "ui_ask_cancel_job", BY_REQUEST),
             Page(ONE_JOB + "/cancel", self.cancel, "ui_cancel_job", BY_REQUEST, "POST"),
             Page(ONE_JOB + "/retry", self.retry, "ui_retry_job", BY_REQUEST, "POST"),
@@ -484,6 +490,7 @@ class JobPages:
             "result": None if job.result is None else shown_json(job.result),
             "error_facts": () if job.error is None else error_facts(job.error),
             "again": _again(job),
+            "is_dry_run": _is_dry_run(job),
             "lines": lines,
             "last": last,
             "is_tail": is_tail,
@@ -496,6 +503,12 @@ class JobPages:
 def _with_choice(choices: tuple[tuple[str, str], ...], chosen: str) -> tuple[tuple[str, str], ...]:
     """Return the choices, and the address's value if it is none of them."""
     return choices if chosen in {value for value, _ in choices} else (*choices, (chosen, chosen))
+
+
+def _is_dry_run(job: JobInfo) -> bool:
+    """Return whether a job only says what it would do."""
+    kind = job_kinds().get(job.kind)
+    return kind is not None and has_execute(kind) and not job.arguments.get(EXECUTE)
 
 
 def _again(job: JobInfo) -> str:

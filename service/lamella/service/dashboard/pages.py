@@ -224,7 +224,7 @@ class Pages:
             "now_ms": now_ms,
             "ago": lambda at_ms: words.ago(at_ms, now_ms),
             "time": lambda at_ms: _time(at_ms, now_ms),
-            "hidden_fields": lambda: self._hidden_fields(started),
+            "hidden_fields": lambda key=None: self._hidden_fields(started, key),
             **_whose(request, needs_login=self._authentication.is_on),
             **values,
         }
@@ -296,11 +296,21 @@ class Pages:
             except Unauthenticated as error:
                 if page.method == "GET":
                     return self.see(link("login", next=_address_of(request)))
-                return self.problem(request, error)
+                return await self._signed_out(request, error)
             except Exception as error:
                 return self.problem(request, error)
 
         return endpoint if page.method == "GET" else self._audit.watched(page.name, endpoint)
+
+    async def _signed_out(self, request: Request, error: Unauthenticated) -> Response:
+        """Return a page that has the fields of a form whose session ended, and sends them again after a log-in."""
+        try:
+            form = await self.form(request)
+        except LamellaError:
+            return self.problem(request, error)
+        fields = [(name, value) for name, value in form.fields.items() if name not in (TOKEN, KEY)]
+        values = {"fields": fields, "key": form.key or new_key()}
+        return self.html(request, "signed_out.html", values, status=status_of(type(error)), title="Log in again")
 
     async def _nothing(self, request: Request) -> Response:
         raise NotFound(f"there is no page {request.url.path}")
@@ -322,9 +332,9 @@ class Pages:
             headers["Content-Encoding"] = wanted
         return Response(body, status, headers)
 
-    def _hidden_fields(self, session: str) -> Markup:
-        """Return the hidden fields of every form that changes something."""
-        pairs = ((TOKEN, self._tokens.token(session)), (KEY, new_key()))
+    def _hidden_fields(self, session: str, key: str | None = None) -> Markup:
+        """Return the hidden fields of every form that changes something; ``key``: of a form that is sent again."""
+        pairs = ((TOKEN, self._tokens.token(session)), (KEY, key or new_key()))
         return Markup("").join(_HIDDEN.format(name, value) for name, value in pairs)
 
 

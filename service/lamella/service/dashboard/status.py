@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,6 +19,7 @@ from lamella.service.dashboard import words
 from lamella.service.dashboard.pages import ROOT, Page, Pages
 from lamella.service.process.status import Status
 from lamella.service.process.threads import Threads
+from lamella.service.telemetry.metrics import Metrics
 from lamella.service.usage.audit import Audit
 from lamella.service.usage.service_rates import ServiceRates
 from lamella.snapshot.errors import LamellaError
@@ -172,6 +174,7 @@ class StatusPages:
         status: Status,
         service_rates: ServiceRates,
         audit: Audit,
+        metrics: Metrics,
         clock: Callable[[], int],
         pages: Pages,
     ) -> None:
@@ -181,11 +184,16 @@ class StatusPages:
         self._settings = settings
         self._status = status
         self._audit = audit
+        self._metrics = metrics
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
         values = await self._readers.run(self._show)
         return self._pages.html(request, "service.html", values, title="Service")
+
+    async def metrics(self, _request: Request) -> Response:
+        text = await self._readers.run(self._metrics.text)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def settings(self, request: Request) -> Response:
         values = {"settings": shown_settings(self._settings)}
@@ -198,6 +206,7 @@ class StatusPages:
     def pages(self) -> tuple[Page, ...]:
         return (
             Page(ROOT + "/service", self.show, "ui_service", on_server("admin")),
+            Page(ROOT + "/service/metrics", self.metrics, "ui_metrics", on_server("admin")),
             Page(ROOT + "/service/settings", self.settings, "ui_settings", on_server("admin")),
             Page(ROOT + "/service/audit", self.audit, "ui_audit", BY_REQUEST),
         )
