@@ -171,6 +171,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
             policies=core.policies,
             healths=core.healths,
             prune_rates=core.prune_rates,
+            audit=core.audit,
             clock=clock,
             when_closing=when_closing,
             pages=pages,

@@ -7,11 +7,11 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import principal_of
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.dashboard import words
 from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, link, table_of, text_of
 from lamella.service.dashboard.preview import Question, fact
+from lamella.service.dashboard.tables import committers
 from lamella.service.history.changes import ChangesQuery, ChangeStream
 from lamella.service.history.history import History, instant_ms
 from lamella.service.history.rollback import Rollback
@@ -155,8 +155,6 @@ class HistoryPages:
         token = request.query_params.get("page") or None
         found = self._history.page(record, page_size=_PAGE, page_token=token)
         oldest_first = found.snapshots[::-1]
-        may_audit = principal_of(request).rights.may("admin", record.namespace, record.name)
-        ids = [each.snapshot_id for each in found.snapshots]
         steps = dict(zip((each.snapshot_id for each in oldest_first), [None, *oldest_first], strict=False))
         return {
             "current_id": record.pointer.snapshot_id,
@@ -167,7 +165,7 @@ class HistoryPages:
             "rows_points": [(each.timestamp_ms, each.row_count) for each in oldest_first],
             "blocks_points": [(each.timestamp_ms, each.block_count) for each in oldest_first],
             "tags": self._tags.list(record).tags,
-            "committed_by": self._audit.of_snapshots(ids) if may_audit else {},
+            "committed_by": committers(self._audit, request, record, found.snapshots),
         }
 
     def _difference(self, request: Request) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from lamella.service.jobs.queue import JobQueue, visible_jobs
 from lamella.service.jobs.schedules import Schedules
 from lamella.service.maintenance.table_health import TableHealths
 from lamella.service.process.threads import Threads
+from lamella.service.usage.audit import Audit
 from lamella.service.usage.filters import PruneRates
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NamespaceNotFound, PolicyNotFound, TableNotFound
 from lamella.snapshot.manifest import ClusterKind, Snapshot
@@ -30,11 +31,13 @@ from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.block_view import ColumnView, column_view
 from lamella.snapshot.wire import (
     AdviceRequest,
+    AuditEntry,
     ClusteringAnswer,
     ClusterKeyRequest,
     IndexList,
     PolicyInfo,
     PruneRate,
+    SnapshotInfo,
 )
 from lamella.snapshot.wire.operation import AUTHENTICATED, PUBLIC, on_table
 from lamella.snapshot.wire.operations.usage import BUCKET_MS
@@ -46,6 +49,8 @@ _KINDS: Final = cast("tuple[ClusterKind, ...]", get_args(ClusterKind))
 #: Columns, and schemas, on one page.
 MAX_COLUMNS: Final = 500
 _MAX_SCHEMAS: Final = 20
+#: Snapshots on the summary of a table.
+_RECENT: Final = 5
 #: Layouts whose depth is cached.
 _MAX_PREPARED: Final = 64
 
@@ -67,6 +72,7 @@ class TablePages:
         policies: Policies,
         healths: TableHealths,
         prune_rates: PruneRates,
+        audit: Audit,
         clock: Callable[[], int],
         when_closing: WhenClosing,
         pages: Pages,
@@ -82,6 +88,7 @@ class TablePages:
         self._policies = policies
         self._healths = healths
         self._prune_rates = prune_rates
+        self._audit = audit
         self._clock = clock
         self._pages = pages
         self._figures: BackgroundFigures[ClusteringAnswer] = BackgroundFigures(
@@ -152,6 +159,7 @@ class TablePages:
                 problem = error
         is_current = pointer.snapshot_id == record.pointer.snapshot_id
         health = self._healths.peek(record) if is_current else None
+        recent = self._history.page(record, page_size=_RECENT + 1, page_token=None).snapshots if is_current else ()
         has_layout = bool(info.cluster_key) and bool(info.block_count) and problem is None
         waits = (is_current and health is None) or (has_layout and (figures is None or histogram is None))
         return {
@@ -170,6 +178,9 @@ class TablePages:
             "kinds": _KINDS,
             "policy": _policy(self._policies, record),
             "schedules": self._schedules.list(record).schedules,
+            "recent": recent[:_RECENT],
+            "earlier": dict(zip((each.snapshot_id for each in recent), recent[1:], strict=False)),
+            "committed_by": committers(self._audit, request, record, recent),
         }
 
     def _depths(self, record: TableRecord, snapshot_id: str) -> tuple[tuple[str, int], ...]:
@@ -220,6 +231,15 @@ class TablePages:
             # they may have constants of other people's filters
             "recorded": advice.recorded(record) if maintains and advice is not None else None,
         }
+
+
+def committers(
+    audit: Audit, request: Request, record: TableRecord, snapshots: Sequence[SnapshotInfo]
+) -> dict[str, list[AuditEntry]]:
+    """Return the requests that committed snapshots, by the snapshot's id, for one who administers the table."""
+    if not principal_of(request).rights.may("admin", record.namespace, record.name):
+        return {}
+    return audit.of_snapshots([each.snapshot_id for each in snapshots])
 
 
 def column_lines(snapshot: Snapshot) -> tuple[ColumnView, ...]:
