@@ -16,19 +16,22 @@ from lamella.service.catalog import TableRecord, current_table, open_catalog
 from lamella.service.composition import Core
 from lamella.service.config.settings import Settings
 from lamella.service.jobs.policies import Measurements
-from lamella.service.maintenance.table_health import (
-    Finding,
-    IndexHealth,
-    Remedy,
-    TableHealth,
-    TableHealths,
-    findings_of,
-)
+from lamella.service.maintenance.table_health import TableHealths, findings_of
 from lamella.snapshot.errors import StoreError
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.job_kinds import check_arguments, job_kind_named
 from lamella.snapshot.storage import FsspecStore
-from lamella.snapshot.wire import CompactRule, IndexRefreshRule, Policy, ReclusterRule, VacuumRule
+from lamella.snapshot.wire import (
+    CompactRule,
+    HealthFinding,
+    HealthRemedy,
+    IndexHealth,
+    IndexRefreshRule,
+    Policy,
+    ReclusterRule,
+    TableHealth,
+    VacuumRule,
+)
 from support.app_client import AppClient
 from support.service_api import parquet_bytes
 
@@ -249,11 +252,11 @@ def test_policies_decide_what_is_found_and_their_arguments_what_is_done(world: W
     world.register(*((0, 100) for _ in range(3)))
     world.post(f"{TABLE}/indexes", name="by_s", kind="bloom", expression="s")
     assert world.healths.get(world.record).findings == (
-        Finding(
+        HealthFinding(
             code="not_indexed",
             severity="warn",
             text="Index 'by_s' does not cover 3 of 3 blocks, which are read.",
-            remedy=Remedy(kind="index_refresh", arguments={"index": "by_s"}),
+            remedy=HealthRemedy(kind="index_refresh", arguments={"index": "by_s"}),
         ),
     )
     world.now_ms += 11 * DAY_MS

@@ -157,6 +157,7 @@ PROBES: Final[Mapping[str, Probe]] = {
     "verify": Probe(body=_snapshot),
     "vacuum": Probe(body=_nothing),
     "vacuum_dropped": Probe(body=_nothing),
+    "table_health": Probe(),
     "take_lease": Probe(body=lambda p: {"ttl_s": 60, "owner": "probe", **_snapshot(p)}),
     "list_leases": Probe(needs=("lease_id",)),
     "renew_lease": Probe(needs=("lease_id",), body=lambda _: {"ttl_s": 60}),

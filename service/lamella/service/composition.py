@@ -245,7 +245,16 @@ class Core:
         self.jobs = JobQueue(catalog, self.rules, self.metrics, ids, clock, settings, tokens)
         self.schedules = Schedules(catalog, self.rules, ids, clock, settings)
         conditions = SnapshotConditions(catalog, self.warehouse, self.clustering.average_depth)
-        self.healths = TableHealths(catalog, self.warehouse, conditions, self.vacuum, clock)
+        self.healths = TableHealths(
+            catalog,
+            self.warehouse,
+            conditions,
+            self.vacuum,
+            self.metrics,
+            clock,
+            share=settings.table_health_share,
+        )
+        self.committer.after_commits(self.healths.note_commit)
         self.policies = Policies(catalog, conditions, self.metrics, ids, clock, settings)
         self.due = DueJobs(catalog, self.schedules, self.policies, self.metrics, clock, time.monotonic, settings)
         self.large_answers = LargeAnswers(
@@ -425,6 +434,7 @@ def operations(core: Core) -> tuple[ServedOperation, ...]:
             readers=core.readers,
             maintainers=core.maintainers,
             leases=core.leases,
+            healths=core.healths,
             vacuum=core.vacuum,
         ).operations(),
         *JobRoutes(

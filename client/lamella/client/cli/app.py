@@ -63,6 +63,7 @@ _HOMES: Final = {
     "update": "cli.rewrite",
     "vacuum": "cli.maintenance",
     "verify": "cli.maintenance",
+    "health": "cli.maintenance",
     "feedback": "cli.usage",
     "prune-rates": "cli.usage",
     "service-rates": "cli.usage",

@@ -1,8 +1,10 @@
-"""``lamella vacuum`` and ``lamella verify``."""
+"""``lamella vacuum``, ``lamella verify`` and ``lamella health``."""
 
 from __future__ import annotations
 
+import json
 import secrets
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -12,7 +14,7 @@ from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import bar, print_table, size_text, spinner, time_text
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.wire import Finding, VacuumAnswer, VerifyAnswer
+from lamella.snapshot.wire import ExpiredBytes, Finding, HealthFinding, TableHealth, VacuumAnswer, VerifyAnswer
 
 #: At most this many kept snapshots are listed for people; ``--json`` lists all.
 MAX_LISTED_OBJECTS = 20
@@ -233,3 +235,69 @@ def _finding_row(finding: Finding) -> tuple[str, ...]:
 def _verify_progress() -> Iterator[Callable[[VerifyAnswer], None]]:
     with bar("verifying") as move:
         yield lambda part: move(part.steps_done, part.steps)
+
+
+@click.command()
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@with_session()
+def health(session: Session, table: str) -> None:
+    """Show the shape of a table, what should be done for it, and what a clean-up would free.
+
+    The service measures a table soon after a commit. The first line says of which snapshot the figures are.
+    """
+    answer = session.lake.table(table).health()
+    if session.as_json:
+        session.emit(answer)
+        return
+    click.echo(f"{table}, {_moment_text(answer)}")
+    print_table(["", ("", "right")], _health_rows(answer))
+    for finding in answer.findings:
+        click.echo(f"{finding.severity}: {finding.text}{_remedy_text(table, finding)}")
+    for name, reason in answer.missing.items():
+        click.echo(f"{name} could not be measured: {reason}", err=True)
+
+
+def _moment_text(answer: TableHealth) -> str:
+    count = answer.commits_since
+    behind = "the current one" if not count else f"{count:,} commit{'' if count == 1 else 's'} ago"
+    return f"as of snapshot {answer.snapshot_id} ({behind}), measured at {time_text(answer.measured_ms)}"
+
+
+def _health_rows(answer: TableHealth) -> list[tuple[str, str]]:
+    depth = "no cluster key" if not answer.cluster_key else _number_text(answer.average_depth)
+    return [
+        ("blocks", _number_text(answer.block_count)),
+        ("small blocks", _number_text(answer.small_blocks)),
+        ("average depth", depth),
+        ("blocks with deleted rows", _number_text(answer.deletes_count)),
+        ("bytes of deleted rows", _size_text(answer.deleted_bytes)),
+        ("expired snapshots", _number_text(answer.expired_snapshots)),
+        ("a clean-up frees", "unknown" if answer.expired is None else _expired_text(answer.expired)),
+        *((f"blocks that index {each.name} lacks", f"{each.not_indexed:,}") for each in answer.indexes),
+    ]
+
+
+def _expired_text(expired: ExpiredBytes) -> str:
+    least = size_text(expired.min_bytes)
+    if expired.max_bytes == expired.min_bytes:
+        return least
+    return f"{least} or more" if expired.max_bytes is None else f"{least} to {size_text(expired.max_bytes)}"
+
+
+def _number_text(number: float | None) -> str:
+    if number is None:
+        return "unknown"
+    return f"{number:,.2f}" if isinstance(number, float) else f"{number:,}"
+
+
+def _size_text(size_bytes: int | None) -> str:
+    return "unknown" if size_bytes is None else size_text(size_bytes)
+
+
+def _remedy_text(table: str, finding: HealthFinding) -> str:
+    if finding.remedy is None:
+        return ""
+    given = []
+    for name, value in finding.remedy.arguments.items():
+        given += ["--argument", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
+    return f" Run: {shlex.join(['lamella', 'job', 'submit', finding.remedy.kind, table, *given])}"

@@ -1,4 +1,4 @@
-"""Vacuum, leases on snapshots, and verification.
+"""Vacuum, leases on snapshots, verification, and the health of tables.
 
 The calls. Their methods are in :mod:`lamella.client.http.aio.maintenance`.
 """
@@ -22,6 +22,7 @@ from lamella.snapshot.wire import (
     LeaseList,
     LeaseRequest,
     RenewRequest,
+    TableHealth,
     VacuumAnswer,
     VacuumRequest,
     VerifyAnswer,
@@ -62,6 +63,11 @@ def release_lease_call(name: TableName, lease_id: str) -> Call[Nothing]:
 def leases_call(name: TableName) -> Call[LeaseList]:
     """The leases of a table."""
     return make_call(operations.maintenance.LIST_LEASES, name)
+
+
+def health_call(name: TableName) -> Call[TableHealth]:
+    """The health of a table."""
+    return make_call(operations.maintenance.TABLE_HEALTH, name)
 
 
 def next_vacuum_request(request: VacuumRequest, part: VacuumAnswer) -> VacuumRequest | None:

@@ -110,6 +110,12 @@ class UsageCatalog(Protocol):
     def forget_prune_rates(self, *, before_ms: int, limit: int) -> int:
         """Delete up to ``limit`` sums that began before ``before_ms``, the oldest first; return how many."""
 
+    def put_table_health(self, table_id: str, version: int, measured_ms: int, health: str) -> None:
+        """Store the health of a table at a version of it, as JSON; one that is of an earlier version is not stored."""
+
+    def table_health(self, table_id: str) -> str | None:
+        """Return the stored health of a table."""
+
     def add_service_rates(self, bucket_ms: int, totals: Mapping[str, float]) -> None:
         """Add to the sums of the period that began at ``bucket_ms``, by name."""
 

@@ -344,6 +344,16 @@ prune_rates = Table(
     Index("ix_prune_rates_bucket_ms", "bucket_ms"),
 )
 
+#: The last measured health of each table, as JSON, and the version of the table that it is of.
+table_health = Table(
+    "table_health",
+    metadata,
+    _table_id(),
+    _number("version"),
+    _number("measured_ms"),
+    _text("health"),
+)
+
 #: What the service did in periods, by the names of sums.
 service_rates = Table(
     "service_rates",

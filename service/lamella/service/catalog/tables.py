@@ -40,6 +40,7 @@ from lamella.service.catalog.schema import (
     schedules,
     snapshots,
     sweeps,
+    table_health,
     tables,
     tags,
 )
@@ -328,6 +329,7 @@ _FORGET = (
     delete(feedback).where(feedback.c.table_id == bindparam("id")),
     delete(recorded).where(recorded.c.table_id == bindparam("id")),
     delete(prune_rates).where(prune_rates.c.table_id == bindparam("id")),
+    delete(table_health).where(table_health.c.table_id == bindparam("id")),
     delete(schedules).where(schedules.c.table_id == bindparam("id")),
     delete(policies).where(policies.c.table_id == bindparam("id")),
     delete(snapshots).where(snapshots.c.table_id == bindparam("id")),

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, text, tuple_, update
 
 from lamella.service.catalog.records import FeedbackBounds, FeedbackRecord, PruneRateRow, RecordedBounds, RecordedFilter
-from lamella.service.catalog.schema import audit, feedback, prune_rates, recorded, service_rates
+from lamella.service.catalog.schema import audit, feedback, prune_rates, recorded, service_rates, table_health
 from lamella.service.catalog.session import SqlSession
 from lamella.service.catalog.snapshots import LOCK_TABLE
 from lamella.snapshot.errors import TableNotFound
@@ -189,6 +189,8 @@ _FORGET_RATES: Final = delete(prune_rates).where(
     tuple_(prune_rates.c.table_id, prune_rates.c.bucket_ms).in_(_OLD_RATES)
 )
 
+_HEALTH: Final = select(table_health.c.health).where(table_health.c.table_id == bindparam("id"))
+
 _SERVICE: Final = select(service_rates).where(service_rates.c.bucket_ms >= bindparam("since_ms"))
 _OLD_SERVICE: Final = (
     select(service_rates.c.bucket_ms, service_rates.c.name)
@@ -244,6 +246,19 @@ class SqlUsage(SqlSession):
     def forget_prune_rates(self, *, before_ms: int, limit: int) -> int:
         with self._transaction(None) as connection:
             return connection.execute(_FORGET_RATES, {"before_ms": before_ms, "rows": limit}).rowcount
+
+    def put_table_health(self, table_id: str, version: int, measured_ms: int, health: str) -> None:
+        insert = self._insert(table_health)
+        new = {name: insert.excluded[name] for name in ("version", "measured_ms", "health")}
+        statement = insert.on_conflict_do_update(
+            index_elements=["table_id"], set_=new, where=table_health.c.version <= insert.excluded.version
+        )
+        row = {"table_id": table_id, "version": version, "measured_ms": measured_ms, "health": health}
+        with self._transaction(None) as connection:
+            connection.execute(statement, row)
+
+    def table_health(self, table_id: str) -> str | None:
+        return next((row["health"] for row in self._rows(_HEALTH, {"id": table_id})), None)
 
     def add_service_rates(self, bucket_ms: int, totals: Mapping[str, float]) -> None:
         if not totals:

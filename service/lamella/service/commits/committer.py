@@ -90,6 +90,7 @@ class Committer:
         )
         self._parts = PartCheck(warehouse, store, threads=settings.ingest_threads)
         group = GroupCommit(catalog=catalog, warehouse=warehouse, metrics=metrics, traces=traces, clock=clock)
+        self._note_commit: Callable[[str], None] | None = None
         self._queue: CommitQueue[BlockChange | Step, StoredResponse] = CommitQueue(
             group.run_group,
             threads=settings.write_threads,
@@ -387,6 +388,10 @@ class Committer:
         change = Step(idempotency_key=idempotency_key, answer=answer, step=step, required_seq=required_seq, guard=guard)
         return Pending(self._submit(table, change, 0))
 
+    def after_commits(self, note: Callable[[str], None]) -> None:
+        """Call ``note`` with the id of a table after each of its commits. It must return at once, and not fail."""
+        self._note_commit = note
+
     def close(self) -> None:
         """Finish what is waiting, and accept nothing more."""
         self._queue.close()
@@ -404,8 +409,15 @@ class Committer:
             span_context=self._traces.here(),
         )
         entry.answered.add_done_callback(lambda _: ended())
+        if self._note_commit is not None:
+            note = self._note_commit
+            entry.answered.add_done_callback(lambda done: note(table.table_id) if _succeeded(done) else None)
         return entry.answered
 
     def _count_if_done(self, done: Future[StoredResponse], refused: Sequence[RefusedFile]) -> None:
-        if not done.cancelled() and done.exception() is None:
+        if _succeeded(done):
             self._file_checker.count(refused)
+
+
+def _succeeded(done: Future[StoredResponse]) -> bool:
+    return not done.cancelled() and done.exception() is None

@@ -67,7 +67,7 @@ class SnapshotConditions:
         self,
         catalog: Catalog,
         warehouse: Warehouse,
-        depth: Callable[[TableRecord], float | None] | None = None,
+        depth: Callable[[TableRecord], float | None],
     ) -> None:
         self._catalog = catalog
         self._warehouse = warehouse
@@ -80,8 +80,6 @@ class SnapshotConditions:
 
     def average_depth(self, table: TableRecord) -> Measurements:
         """Call ``depth``."""
-        if self._depth is None:
-            return Measurements(None, "this service does not measure it")
         found = self._depth(table)
         return Measurements(found) if found is not None else Measurements(None, "the table has no cluster key")
 

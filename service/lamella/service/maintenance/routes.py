@@ -1,4 +1,4 @@
-"""Routes of vacuum, leases and verification."""
+"""Routes of vacuum, leases, verification, and the health of tables."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import require
-from lamella.service.catalog import Catalog
+from lamella.service.catalog import Catalog, current_table
 from lamella.service.http.admission import read_json
 from lamella.service.http.routing import ServedOperation, json_response, require_json
 from lamella.service.maintenance.leases import Leases
+from lamella.service.maintenance.table_health import TableHealths
 from lamella.service.maintenance.vacuum import Vacuum
 from lamella.service.maintenance.verification import Verifications
 from lamella.service.process.threads import Threads
@@ -21,6 +22,7 @@ from lamella.snapshot.wire import (
     LeaseList,
     LeaseRequest,
     RenewRequest,
+    TableHealth,
     VacuumAnswer,
     VacuumRequest,
     VerifyAnswer,
@@ -34,11 +36,19 @@ _RENEW: Final = msgspec.json.Decoder(RenewRequest)
 
 
 class MaintenanceRoutes:
-    """Routes that clean up, and create, renew, list and end leases."""
+    """Routes that clean up, show the health of tables, and create, renew, list and end leases."""
 
     def __init__(
-        self, *, catalog: Catalog, readers: Threads, maintainers: Threads, leases: Leases, vacuum: Vacuum
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        maintainers: Threads,
+        leases: Leases,
+        vacuum: Vacuum,
+        healths: TableHealths,
     ) -> None:
+        self._healths = healths
         self._catalog = catalog
         self._readers = readers
         self._maintainers = maintainers
@@ -59,6 +69,14 @@ class MaintenanceRoutes:
         require_json(request)
         payload = read_json(_VACUUM, await request.body())
         return json_response(await self._maintainers.run(lambda: self._vacuum.purge_dropped(payload)))
+
+    async def table_health(self, request: Request) -> Response:
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+
+        def work() -> TableHealth:
+            return self._healths.show(current_table(self._catalog, namespace, name))
+
+        return json_response(await self._readers.run(work))
 
     async def take_lease(self, request: Request) -> Response:
         require_json(request)
@@ -104,6 +122,7 @@ class MaintenanceRoutes:
         return (
             ServedOperation(operations.VACUUM, self.vacuum),
             ServedOperation(operations.VACUUM_DROPPED, self.vacuum_dropped),
+            ServedOperation(operations.TABLE_HEALTH, self.table_health),
             ServedOperation(operations.TAKE_LEASE, self.take_lease),
             ServedOperation(operations.LIST_LEASES, self.list_leases),
             ServedOperation(operations.RENEW_LEASE, self.renew_lease),

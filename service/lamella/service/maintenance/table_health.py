@@ -1,16 +1,20 @@
 """Table health: measured in the background, one table at a time, with findings of what should be done.
 
-Measuring a large table takes seconds, so pages show what is known (:meth:`TableHealths.peek`) and reload.
+Measuring a large table takes seconds, so nobody waits for it: a process measures a table soon after it committed to it
+and keeps the result in the catalog for all processes; answers say which snapshot it is of. The time for that is
+bounded: after each measurement the thread rests, so that measuring takes no more than ``share`` of the time.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, Literal, TypeVar
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,82 +22,23 @@ from lamella.service.catalog import Catalog, HistoryEntry, StoredJson, TableReco
 from lamella.service.history.history import trusted_manifests
 from lamella.service.jobs.policies import Conditions
 from lamella.service.maintenance.vacuum import Vacuum
+from lamella.service.process.threads import Debouncer
+from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.commit.snapshots import ROLLBACK
 from lamella.snapshot.errors import LamellaError, PolicyNotFound
 from lamella.snapshot.job_kinds import job_kinds
 from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.vacuum import Decision, Reclaimable, Tally, Version, reclaimable
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.wire import Policy, Rule
-
-#: Codes of findings.
-FindingCode = Literal[
-    "small_blocks", "deleted_rows", "depth", "depth_growing", "not_indexed", "retention", "no_cluster_key"
-]
-
-
-class Remedy(msgspec.Struct, frozen=True, kw_only=True):
-    """The job that helps: its kind and arguments, as in :class:`~lamella.snapshot.wire.SubmitJob`."""
-
-    kind: str
-    arguments: dict[str, Any] = {}
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that should be done for a table. ``text``: one sentence with the values.
-
-    ``remedy`` None: no job does it, or its kind is not installed here.
-    """
-
-    code: FindingCode
-    severity: Literal["warn", "info"]
-    text: str
-    remedy: Remedy | None = None
-
-
-class IndexHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """Which blocks an index in use covers; see :class:`~lamella.snapshot.wire.Coverage`."""
-
-    name: str
-    kind: str
-    blocks: int
-    not_indexed: int
-    stale: int
-
-
-class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """The health of a table at a snapshot, measured at ``measured_ms``.
-
-    ``small_blocks``: blocks that compaction would rewrite. ``deletes_count``: blocks with deleted rows,
-    ``deleted_row_count`` together (None: unknown); ``blocks_to_purge``: of these, those that a purge would rewrite.
-    ``average_depth``: the average number of blocks that contain
-    a value of the cluster key (None: no key); ``depth_day_ago``, ``depth_week_ago``: the same at that time on the same
-    key (None: no snapshot of that time is in the history, or it had another key). ``expired_snapshots``: how many a
-    vacuum would expire now. ``missing``: by member, why it could not be measured; such a member is None, or empty.
-    """
-
-    table_id: str
-    snapshot_id: str
-    timestamp_ms: int
-    measured_ms: int
-    row_count: int | None = None
-    block_count: int | None = None
-    segment_count: int | None = None
-    file_size_bytes: int | None = None
-    small_blocks: int | None = None
-    deletes_count: int | None = None
-    deleted_row_count: int | None = None
-    blocks_to_purge: int | None = None
-    cluster_key: tuple[str, ...] = ()
-    cluster_kind: str | None = None
-    average_depth: float | None = None
-    depth_day_ago: float | None = None
-    depth_week_ago: float | None = None
-    indexes: tuple[IndexHealth, ...] = ()
-    snapshots: int | None = None
-    oldest_ms: int | None = None
-    expired_snapshots: int | None = None
-    findings: tuple[Finding, ...] = ()
-    missing: dict[str, str] = {}
-
+from lamella.snapshot.wire import (
+    ExpiredBytes,
+    HealthFinding,
+    HealthRemedy,
+    IndexHealth,
+    Policy,
+    Rule,
+    TableHealth,
+)
 
 #: Every load leaves some small blocks; these are more than that, and enough to be worth a job.
 _SMALL_BLOCKS: Final = 32
@@ -114,7 +59,7 @@ _EXPIRED: Final = 100
 _LARGE_BLOCKS: Final = 1_000
 
 
-def findings_of(health: TableHealth, policy: Policy, *, has_filters: bool) -> tuple[Finding, ...]:
+def findings_of(health: TableHealth, policy: Policy, *, has_filters: bool) -> tuple[HealthFinding, ...]:
     """Return the findings, the most severe first. ``has_filters``: filters of the table were recorded."""
     found = [
         *_small_blocks(health, policy),
@@ -127,7 +72,7 @@ def findings_of(health: TableHealth, policy: Policy, *, has_filters: bool) -> tu
     return tuple(sorted(found, key=lambda finding: finding.severity != "warn"))
 
 
-def _small_blocks(health: TableHealth, policy: Policy) -> Iterator[Finding]:
+def _small_blocks(health: TableHealth, policy: Policy) -> Iterator[HealthFinding]:
     small, blocks = health.small_blocks, health.block_count
     if not small or not blocks:
         return
@@ -135,10 +80,10 @@ def _small_blocks(health: TableHealth, policy: Policy) -> Iterator[Finding]:
     own = None if rule is None else rule.small_blocks
     if small >= own if own is not None else small >= max(_SMALL_BLOCKS, _SMALL_SHARE * blocks):
         text = f"{small:,} of {blocks:,} blocks are smaller than compaction makes them."
-        yield Finding(code="small_blocks", severity="warn", text=text, remedy=_job("compact", rule))
+        yield HealthFinding(code="small_blocks", severity="warn", text=text, remedy=_job("compact", rule))
 
 
-def _deleted_rows(health: TableHealth, policy: Policy) -> Iterator[Finding]:
+def _deleted_rows(health: TableHealth, policy: Policy) -> Iterator[HealthFinding]:
     to_purge, blocks = health.blocks_to_purge, health.block_count
     if not to_purge or not blocks:
         return
@@ -150,10 +95,10 @@ def _deleted_rows(health: TableHealth, policy: Policy) -> Iterator[Finding]:
         text = (
             f"{to_purge:,} of {blocks:,} blocks have a tenth of their rows deleted, or more{known}; readers read them."
         )
-        yield Finding(code="deleted_rows", severity="warn", text=text, remedy=_job("purge", rule))
+        yield HealthFinding(code="deleted_rows", severity="warn", text=text, remedy=_job("purge", rule))
 
 
-def _depth(health: TableHealth, policy: Policy) -> Iterator[Finding]:
+def _depth(health: TableHealth, policy: Policy) -> Iterator[HealthFinding]:
     depth = health.average_depth
     if depth is None:
         return
@@ -162,15 +107,15 @@ def _depth(health: TableHealth, policy: Policy) -> Iterator[Finding]:
     remedy = _job("recluster", rule)
     if depth >= min_depth:
         text = f"A value of the cluster key is in {depth:.1f} blocks on average; {min_depth:g} or more are too many."
-        yield Finding(code="depth", severity="warn", text=text, remedy=remedy)
+        yield HealthFinding(code="depth", severity="warn", text=text, remedy=remedy)
     for before, when in ((health.depth_week_ago, "a week ago"), (health.depth_day_ago, "a day ago")):
         if before is not None and depth >= before * _GROWTH and depth - before >= _MIN_GROWTH:
             text = f"A value of the cluster key is in {depth:.1f} blocks on average; {when} it was {before:.1f}."
-            yield Finding(code="depth_growing", severity="info", text=text, remedy=remedy)
+            yield HealthFinding(code="depth_growing", severity="info", text=text, remedy=remedy)
             return
 
 
-def _not_indexed(index: IndexHealth, policy: Policy) -> Iterator[Finding]:
+def _not_indexed(index: IndexHealth, policy: Policy) -> Iterator[HealthFinding]:
     if not index.not_indexed:
         return
     rule = policy.index_refresh
@@ -180,7 +125,7 @@ def _not_indexed(index: IndexHealth, policy: Policy) -> Iterator[Finding]:
     share = index.not_indexed / index.blocks
     if index.not_indexed < own if own is not None else share < _NOT_INDEXED_SHARE:
         return
-    yield Finding(
+    yield HealthFinding(
         code="not_indexed",
         severity="warn" if own is not None or share >= _NOT_INDEXED_MUCH else "info",
         text=f"Index {index.name!r} does not cover {index.not_indexed:,} of {index.blocks:,} blocks, which are read.",
@@ -188,7 +133,7 @@ def _not_indexed(index: IndexHealth, policy: Policy) -> Iterator[Finding]:
     )
 
 
-def _retention(health: TableHealth, policy: Policy) -> Iterator[Finding]:
+def _retention(health: TableHealth, policy: Policy) -> Iterator[HealthFinding]:
     expired, snapshots = health.expired_snapshots, health.snapshots
     if not expired or not snapshots:
         return
@@ -196,20 +141,21 @@ def _retention(health: TableHealth, policy: Policy) -> Iterator[Finding]:
     own = None if rule is None else rule.snapshots
     if snapshots >= own if own is not None else expired >= _EXPIRED:
         text = f"{expired:,} of {snapshots:,} snapshots are past their retention and would expire with a vacuum."
-        yield Finding(code="retention", severity="warn", text=text, remedy=_job("vacuum", rule, {"execute": True}))
+        remedy = _job("vacuum", rule, {"execute": True})
+        yield HealthFinding(code="retention", severity="warn", text=text, remedy=remedy)
 
 
-def _no_key(health: TableHealth) -> Iterator[Finding]:
+def _no_key(health: TableHealth) -> Iterator[HealthFinding]:
     if not health.cluster_key and health.block_count is not None and health.block_count >= _LARGE_BLOCKS:
         text = f"The table has {health.block_count:,} blocks and is queried with filters, but has no cluster key."
-        yield Finding(code="no_cluster_key", severity="info", text=text)
+        yield HealthFinding(code="no_cluster_key", severity="info", text=text)
 
 
-def _job(kind: str, rule: Rule | None, arguments: Mapping[str, Any] | None = None) -> Remedy | None:
+def _job(kind: str, rule: Rule | None, arguments: Mapping[str, Any] | None = None) -> HealthRemedy | None:
     """Return the job as the policy would add it."""
     if kind not in job_kinds():
         return None
-    return Remedy(kind=kind, arguments={**({} if rule is None else rule.arguments), **(arguments or {})})
+    return HealthRemedy(kind=kind, arguments={**({} if rule is None else rule.arguments), **(arguments or {})})
 
 
 #: Tables whose health is cached, and tables that wait to be measured.
@@ -244,8 +190,47 @@ class _Parts:
             self.missing.update(dict.fromkeys(names, "the service failed; its log has the reason"))
 
 
+#: Differences of snapshots that are remembered, of all tables.
+_MAX_DIFFERENCES: Final = 100_000
+#: A measurement compares no more snapshots after this time; the next one goes on.
+_COMPARE_S: Final = 1.0
+#: A table is measured so long after a commit, with what was committed until then.
+_DELAY_S: Final = 1.0
+
+
+class _Differences:
+    """Compares snapshots, and remembers the results by the ids of both. Only one thread uses it."""
+
+    def __init__(self, warehouse: Warehouse, timer: Callable[[], float]) -> None:
+        self._warehouse = warehouse
+        self._timer = timer
+        self._known: OrderedDict[tuple[str, str], Tally] = OrderedDict()
+
+    def reclaimable(self, decisions: Sequence[Decision], entries: Sequence[HistoryEntry]) -> Reclaimable:
+        """Return what a clean-up with these decisions on all ``entries`` would free, as far as time allows."""
+        pointers = {entry.seq: entry.pointer for entry in entries}
+        until_s = self._timer() + _COMPARE_S
+
+        def left(first: Version, second: Version) -> Tally | None:
+            key = (first.snapshot_id, second.snapshot_id)
+            found = self._known.get(key)
+            if found is None:
+                if self._timer() > until_s:
+                    return None
+                gone = self._warehouse.objects_left(pointers[first.seq], pointers[second.seq])
+                found = self._known[key] = Tally(objects=gone.objects, size_bytes=gone.size_bytes)
+                if len(self._known) > _MAX_DIFFERENCES:
+                    self._known.popitem(last=False)
+            return found
+
+        returning = {entry.seq for entry in entries if entry.operation == ROLLBACK}
+        return reclaimable(decisions, left, returning=returning)
+
+
 class TableHealths:
-    """Measures tables. ``clock`` returns Unix milliseconds."""
+    """Measures tables. ``clock`` returns Unix milliseconds, ``timer`` seconds. ``share``: the largest part of the time
+    in which tables are measured after commits; 0: they are measured only when somebody asks.
+    """
 
     def __init__(
         self,
@@ -253,19 +238,31 @@ class TableHealths:
         warehouse: Warehouse,
         conditions: Conditions,
         vacuum: Vacuum,
+        metrics: Metrics,
         clock: Callable[[], int],
+        *,
+        share: float = 0.0,
+        timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog = catalog
         self._warehouse = warehouse
         self._conditions = conditions
         self._vacuum = vacuum
+        self._metrics = metrics
         self._clock = clock
+        self._share = share
+        self._timer = timer
         self._lock = threading.Lock()
         self._health: OrderedDict[str, TableHealth] = OrderedDict()
         self._waiting: dict[str, tuple[str, Future[TableHealth]]] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="table-health")
         # By snapshot, which never changes: the key and the depth on it. Only the one thread uses it.
         self._depths: OrderedDict[str, tuple[int | None, float | None]] = OrderedDict()
+        self._differences = _Differences(warehouse, timer)
+        # Tables with commits since they were measured, the one that has waited longest first.
+        self._changed: OrderedDict[str, None] = OrderedDict()
+        self._closed = threading.Event()
+        self._debouncer = Debouncer(self._measure_changed, _DELAY_S, "table-health-after-commits")
 
     def peek(self, record: TableRecord) -> TableHealth | None:
         """Return what is known of a table, without waiting.
@@ -273,21 +270,66 @@ class TableHealths:
         If nothing is known, or it is of an older snapshot or a few minutes old, the table is measured soon. Until then
         the old values are returned, perhaps of an earlier snapshot (``snapshot_id``).
         """
-        known = self._known(record.table_id)
+        known = self._latest(record)
         if not self._is_fresh(known, record):
             self._queue(record)
-        return known
+        return None if known is None else _as_of(known, record)
 
     def get(self, record: TableRecord) -> TableHealth:
         """Measure a table as of ``record`` and wait for the result. Values that fail are left out."""
-        known = self._known(record.table_id)
+        known = self._latest(record)
         if known is not None and self._is_fresh(known, record):
             return known
         return self._queue(record, must=True).result()
 
+    def show(self, record: TableRecord) -> TableHealth:
+        """Return what is known of a table, as :meth:`peek`; a table that was never measured is measured now."""
+        known = self.peek(record)
+        return self.get(record) if known is None else known
+
+    def note_commit(self, table_id: str) -> None:
+        """Have a table measured soon, since its current snapshot is a new one."""
+        if not self._share:
+            return
+        with self._lock:
+            if len(self._changed) < _MAX_WAITING:
+                self._changed[table_id] = None
+        self._debouncer.soon()
+
     def close(self) -> None:
-        """End the thread, once it is done with the table that it is at."""
+        """End the threads, once they are done with the table that they are at."""
+        self._closed.set()
         self._thread.shutdown(cancel_futures=True)
+        self._debouncer.close()
+
+    def _measure_changed(self) -> None:
+        """Measure the tables that were committed to, each with a rest after it."""
+        while not self._closed.is_set():
+            with self._lock:
+                if not self._changed:
+                    return
+                table_id, _ = self._changed.popitem(last=False)
+            started_s = self._timer()
+            try:
+                self._queue(self._catalog.table_by_id(table_id), must=True).result()
+            except (LamellaError, CancelledError, RuntimeError):  # dropped, the catalog is away, or the service stops
+                continue
+            self._closed.wait((self._timer() - started_s) * (1 / self._share - 1))
+
+    def _latest(self, record: TableRecord) -> TableHealth | None:
+        """Return what this or another process measured last."""
+        known = self._known(record.table_id)
+        if known is not None and known.version >= record.version:
+            return known
+        try:
+            text = self._catalog.table_health(record.table_id)
+            stored = None if text is None else msgspec.json.decode(text, type=TableHealth)
+        except (LamellaError, msgspec.MsgspecError):  # the catalog is away, or another release has stored it
+            return known
+        if stored is None or (known is not None and known.version >= stored.version):
+            return known
+        self._keep(stored)
+        return stored
 
     def _known(self, table_id: str) -> TableHealth | None:
         with self._lock:
@@ -320,13 +362,21 @@ class TableHealths:
                 del self._waiting[table_id]
 
     def _measure_and_keep(self, record: TableRecord) -> TableHealth:
+        started_s = self._timer()
         health = self._measure(record)
+        self._metrics.table_health_seconds.observe(self._timer() - started_s)
+        self._keep(health)
+        text = msgspec.json.encode(health).decode()
+        with suppress(LamellaError):  # other processes do not learn of it; the next measurement is stored again
+            self._catalog.put_table_health(record.table_id, health.version, health.measured_ms, text)
+        return health
+
+    def _keep(self, health: TableHealth) -> None:
         with self._lock:
-            self._health[record.table_id] = health
-            self._health.move_to_end(record.table_id)
+            self._health[health.table_id] = health
+            self._health.move_to_end(health.table_id)
             while len(self._health) > _MAX_CACHED:
                 self._health.popitem(last=False)
-        return health
 
     def _measure(self, record: TableRecord) -> TableHealth:
         parts = _Parts()
@@ -351,7 +401,8 @@ class TableHealths:
 
         def deletes() -> tuple[Any, ...]:
             summary = self._warehouse.head(pointer).summary
-            return summary.deletes_count, summary.deleted_row_count
+            deleted_bytes = self._warehouse.layouts.deleted_bytes(pointer)
+            return summary.deletes_count, summary.deleted_row_count, deleted_bytes
 
         def to_purge() -> tuple[Any, ...]:
             found = self._conditions.blocks_with_deletes(record, None).value
@@ -359,7 +410,7 @@ class TableHealths:
 
         parts.measure(("row_count", "block_count", "segment_count", "file_size_bytes"), counts)
         parts.measure(("small_blocks",), small)
-        parts.measure(("deletes_count", "deleted_row_count"), deletes)
+        parts.measure(("deletes_count", "deleted_row_count", "deleted_bytes"), deletes)
         parts.measure(("blocks_to_purge",), to_purge)
         parts.measure(("cluster_key", "cluster_kind"), key)
         parts.measure(("average_depth",), lambda: (self._depth(pointer)[1],))
@@ -367,19 +418,20 @@ class TableHealths:
         parts.measure(("snapshots", "oldest_ms"), history)
         parts.measure(("depth_day_ago",), lambda: (self._depth_then(pointer, entries, now_ms - _DAY_MS),))
         parts.measure(("depth_week_ago",), lambda: (self._depth_then(pointer, entries, now_ms - 7 * _DAY_MS),))
-        parts.measure(("expired_snapshots",), lambda: (self._expired(record, entries),))
+        parts.measure(("expired_snapshots", "expired"), lambda: self._expired(record, entries))
         health = TableHealth(
             table_id=table_id,
             snapshot_id=pointer.snapshot_id,
             timestamp_ms=pointer.timestamp_ms,
             measured_ms=now_ms,
+            version=record.version,
             missing=parts.missing,
             **parts.values,
         )
         parts.measure(("findings",), lambda: (self._findings(health),))
         return msgspec.structs.replace(health, findings=parts.values.get("findings", ()), missing=parts.missing)
 
-    def _findings(self, health: TableHealth) -> tuple[Finding, ...]:
+    def _findings(self, health: TableHealth) -> tuple[HealthFinding, ...]:
         try:
             policy = _POLICY.decode(self._catalog.policy(health.table_id).policy)
         except PolicyNotFound:
@@ -403,8 +455,9 @@ class TableHealths:
         ]
         return tuple(sorted(found, key=lambda each: each.name))
 
-    def _expired(self, record: TableRecord, entries: Sequence[HistoryEntry]) -> int:
-        return sum(decision.expires for decision in self._vacuum.preview_decisions(record, entries))
+    def _expired(self, record: TableRecord, entries: Sequence[HistoryEntry]) -> tuple[int, ExpiredBytes]:
+        found = self._differences.reclaimable(self._vacuum.preview_decisions(record, entries), entries)
+        return found.snapshots, ExpiredBytes(**msgspec.structs.asdict(found))
 
     def _depth_then(self, pointer: SnapshotPointer, entries: Sequence[HistoryEntry], at_ms: int) -> float | None:
         """Return the depth at an earlier time on the current key; ``entries``: the history, the newest first."""
@@ -424,3 +477,9 @@ class TableHealths:
             while len(self._depths) > _MAX_CACHED:
                 self._depths.popitem(last=False)
         return found
+
+
+def _as_of(health: TableHealth, record: TableRecord) -> TableHealth:
+    """Return a table's health with the number of commits since."""
+    commits_since = max(0, record.version - health.version)
+    return msgspec.structs.replace(health, commits_since=commits_since) if commits_since else health

@@ -231,6 +231,12 @@ class Metrics:
         self._funnel: dict[str, _Sums] = {}
         self._funnel_lock = threading.Lock()
         self._stages: dict[str, tuple[Counter, ...]] = {}
+        self.table_health_seconds = Histogram(
+            "lamella_table_health_seconds",
+            "Duration of a measurement of a table's health.",
+            buckets=_JOB_S,
+            registry=self.registry,
+        )
         self.leases_taken = self._counter("lamella_leases", "Leases created.")
         self.jobs_enqueued = self._counter("lamella_jobs_enqueued", "Jobs enqueued, by origin.", ("kind", "origin"))
         self.job_attempts = self._counter(

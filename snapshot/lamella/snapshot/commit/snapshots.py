@@ -473,7 +473,7 @@ def iso(at_ms: int) -> str:
 # one with the same columns, and column ids continue after the highest that was ever assigned. So a column that is added
 # later is never confused with one that existed in between.
 
-OPERATION = "rollback"
+ROLLBACK = "rollback"
 
 
 def restored_schema(base: Snapshot, target: Snapshot) -> Schema:
@@ -527,7 +527,7 @@ def rolled_back_snapshot(
         schemas=schemas,
         summary=seen_summary(target.schema, schema, target.summary),
         block_schema_ids=msgspec.UNSET if schemas is msgspec.UNSET else schema_ids(target.groups, target.segments),
-        operation=OPERATION,
+        operation=ROLLBACK,
         properties=restored_properties(base.properties, target.properties),
         # No later key may reuse the id of a reverted key, because blocks may have been written for that.
         last_cluster_key_id=last if last > own else msgspec.UNSET,

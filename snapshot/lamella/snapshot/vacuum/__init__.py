@@ -10,6 +10,7 @@ from lamella.snapshot.vacuum.mark import (
     judged,
     object_name,
 )
+from lamella.snapshot.vacuum.reclaimable import Reclaimable, reclaimable
 from lamella.snapshot.vacuum.retention import (
     Decision,
     Retention,
@@ -28,6 +29,7 @@ __all__ = [
     "Decision",
     "LiveSet",
     "ObjectName",
+    "Reclaimable",
     "Retention",
     "Tally",
     "Version",
@@ -39,5 +41,6 @@ __all__ = [
     "judged",
     "object_name",
     "read_retention",
+    "reclaimable",
     "versions",
 ]

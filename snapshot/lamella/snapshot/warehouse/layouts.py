@@ -334,6 +334,15 @@ class Layouts:
         rows = np.flatnonzero(scan.row_count > 0)
         return _depths(extents(key.kind, [scan.zones(leaf).take(rows) for leaf in key.leaves])).average_depth
 
+    def deleted_bytes(self, pointer: SnapshotPointer) -> int:
+        """Returns the bytes of the deleted rows of a snapshot: of each block with a known number of them, as much of
+        its file as they are of its rows."""
+        layers = self._layers(pointer)
+        if not layers.head.summary.deletes_count:
+            return 0
+        scan = LayoutScan(self._manifests, layers)
+        return int((scan.file_size - scan.live_sizes().size_bytes).sum())
+
     def regroup(
         self, pointer: SnapshotPointer, request: RegroupRequest, *, until: Callable[[], bool] = lambda: False
     ) -> Regrouped:

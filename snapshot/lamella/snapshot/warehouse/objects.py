@@ -5,12 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from typing import Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lamella.snapshot.columnar.locations import Hashes, hashes_of, may_share
-from lamella.snapshot.manifest import Block, DeleteFile, ObjectRef, SegmentRef, Snapshot, SnapshotPointer
+from lamella.snapshot.manifest import Block, DeleteFile, GroupRef, ObjectRef, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.pages.source import SegmentPages
 from lamella.snapshot.storage import TableLayout, table_root
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -103,6 +107,20 @@ class SnapshotObjects(msgspec.Struct, frozen=True, kw_only=True):
         return {ref.location for ref in self.needed}.union(self.optional)
 
 
+class ObjectsLeft(msgspec.Struct, frozen=True, kw_only=True):
+    """Objects in a table's folder that one snapshot names and another does not: their number, and their bytes.
+
+    Without sketches, page sidecars and lists of deleted rows, whose sizes manifests do not have.
+    """
+
+    objects: int = 0
+    size_bytes: int = 0
+
+
+#: Sidecars that are open at a time while blocks are compared.
+_AT_ONCE: Final = 16
+
+
 class Objects:
     """Walks snapshots of the tables below ``root``."""
 
@@ -159,3 +177,74 @@ class Objects:
                 sidecar = self._manifests.sidecar(ref.sidecar)
                 for entries in sidecar.deletes(np.arange(len(sidecar))):
                     yield from (entry.location for entry in entries or ())
+
+    def left(self, before: SnapshotPointer, after: SnapshotPointer) -> ObjectsLeft:
+        """Returns the objects of one snapshot that another of the table lacks. Reads the sidecars of the segments that
+        only one of them has, so that the cost is that of what differs.
+
+        Raises as :meth:`block_locations`.
+        """
+        old, new = self._manifests.snapshot(before), self._manifests.snapshot(after)
+        sizes = self._own_sizes(before, old)
+        kept = self._own_sizes(after, new)
+        shared = set(map(_contents, old.groups)) & set(map(_contents, new.groups))
+        old_refs, new_refs = (self._segments_without(each, shared) for each in (old, new))
+        for ref in old_refs.values():
+            sizes.update({each.location: each.size_bytes for each in (ref.manifest, ref.sidecar)})
+        for ref in new_refs.values():
+            kept.update({each.location: each.size_bytes for each in (ref.manifest, ref.sidecar)})
+        gone = [size for location, size in sizes.items() if location not in kept]
+        root = table_root(self._root, old.table_id) + "/"
+        blocks, block_bytes = self._blocks_left(
+            [ref for segment_id, ref in old_refs.items() if segment_id not in new_refs],
+            [ref for segment_id, ref in new_refs.items() if segment_id not in old_refs],
+            root,
+        )
+        return ObjectsLeft(objects=len(gone) + blocks, size_bytes=sum(gone) + block_bytes)
+
+    def _own_sizes(self, pointer: SnapshotPointer, snapshot: Snapshot) -> dict[str, int]:
+        """Returns by location the bytes of a snapshot's objects, without those of segments."""
+        refs = [pointer.manifest, pointer.sidecar, *(files.object for files in snapshot.replaced)]
+        for group in snapshot.groups:
+            refs += (group.manifest, group.sidecar, group.locations)
+        sizes = {ref.location: ref.size_bytes for ref in refs}
+        for index in snapshot.skip_indexes:
+            for directory in index.directories:
+                sizes[directory.object.location] = directory.object.size_bytes
+                parts = self._manifests.directory(directory.object).parts
+                sizes.update({part.location: part.size_bytes for part in parts})
+        return sizes
+
+    def _segments_without(
+        self, snapshot: Snapshot, groups: AbstractSet[tuple[str, tuple[int, ...]]]
+    ) -> dict[str, SegmentRef]:
+        own = [group for group in snapshot.groups if _contents(group) not in groups]
+        found = [ref for group in own for ref in self._manifests.group_segments(group)]
+        return {ref.segment_id: ref for ref in (*found, *snapshot.segments)}
+
+    def _blocks_left(self, old: list[SegmentRef], new: list[SegmentRef], root: str) -> tuple[int, int]:
+        """Returns the number and the bytes of the blocks below ``root`` in the old segments and in no new one."""
+        known = pa.chunked_array([self._locations(some)[0] for some in _batches(new)], type=pa.string())
+        count = size_bytes = 0
+        for some in _batches(old):
+            locations, sizes = self._locations(some)
+            is_left = pc.and_(pc.starts_with(locations, root), pc.invert(pc.is_in(locations, value_set=known)))
+            chosen = is_left.to_numpy(zero_copy_only=False)
+            count += int(chosen.sum())
+            size_bytes += int(sizes[chosen].sum())
+        return count, size_bytes
+
+    def _locations(self, refs: list[SegmentRef]) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+        sidecars = self._manifests.sidecars([ref.sidecar for ref in refs], keep=False)
+        locations = pa.array([location for each in sidecars for location in each.texts("location")], type=pa.string())
+        return locations, np.concatenate([each.numbers("file_size").astype(np.int64) for each in sidecars])
+
+
+def _contents(group: GroupRef) -> tuple[str, tuple[int, ...]]:
+    """Returns a value that is the same for entries with the same segments."""
+    return group.group_id, group.dropped
+
+
+def _batches(refs: list[SegmentRef]) -> Iterator[list[SegmentRef]]:
+    for start in range(0, len(refs), _AT_ONCE):
+        yield refs[start : start + _AT_ONCE]

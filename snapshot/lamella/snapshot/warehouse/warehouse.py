@@ -133,6 +133,7 @@ class Warehouse:
         self.sidecar = manifests.sidecar
         self.segments = objects.segments
         self.objects = objects.objects
+        self.objects_left = objects.left
         self.block_locations = objects.block_locations
         self.delete_locations = objects.delete_locations
         self.create = definitions.create

@@ -1,9 +1,9 @@
-"""Vacuum, leases and verification."""
+"""Vacuum, leases, verification, and the health of tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -241,3 +241,104 @@ def merged_verification(parts: Sequence[VerifyAnswer]) -> VerifyAnswer:
     return msgspec.structs.replace(
         parts[-1], findings=tuple(each for part in parts for each in part.findings), counts=counts, checked=checked
     )
+
+
+#: Codes of what should be done for a table.
+HealthCode = Literal[
+    "small_blocks",
+    "deleted_rows",
+    "depth",
+    "depth_growing",
+    "not_indexed",
+    "retention",
+    "no_cluster_key",
+]
+
+
+class HealthRemedy(msgspec.Struct, frozen=True, kw_only=True):
+    """The job that helps: its kind and arguments, as in :class:`~lamella.snapshot.wire.SubmitJob`."""
+
+    kind: str
+    arguments: dict[str, Any] = {}
+
+
+class HealthFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that should be done for a table. ``text``: one sentence with the values.
+
+    ``remedy`` None: no job does it, or its kind is not installed here.
+    """
+
+    code: HealthCode
+    severity: Literal["warn", "info"]
+    text: str
+    remedy: HealthRemedy | None = None
+
+
+class IndexHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """Which blocks an index in use covers; see :class:`~lamella.snapshot.wire.Coverage`."""
+
+    name: str
+    kind: str
+    blocks: int
+    not_indexed: int
+    stale: int
+
+
+class ExpiredBytes(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes of the objects in a table's folder that only ``snapshots`` name, which a vacuum would expire now: at
+    least ``min_bytes``, at most ``max_bytes``. They differ after a rollback. ``max_bytes`` None: ``not_compared`` of
+    the snapshots were not looked at yet, and ``min_bytes`` is of the others.
+
+    Without sketches, page sidecars and lists of deleted rows, whose sizes manifests do not have.
+    """
+
+    snapshots: int
+    min_bytes: int
+    max_bytes: int | None = None
+    not_compared: int = 0
+
+
+class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """The health of a table at a snapshot, measured at ``measured_ms``.
+
+    ``version``: the number of that snapshot. ``commits_since``: how many commits the table had after it until the
+    answer was made; 0: the figures are of the current snapshot.
+
+    ``small_blocks``: blocks that compaction would rewrite. ``deletes_count``: blocks with deleted rows,
+    ``deleted_row_count`` together (None: unknown), ``deleted_bytes``: their share of the blocks' files, which a purge
+    frees (of blocks with a known number of deleted rows); ``blocks_to_purge``: of these, those that a purge would
+    rewrite.
+    ``average_depth``: the average number of blocks that contain
+    a value of the cluster key (None: no key); ``depth_day_ago``, ``depth_week_ago``: the same at that time on the same
+    key (None: no snapshot of that time is in the history, or it had another key). ``expired_snapshots``: how many a
+    vacuum would expire now; ``expired``: what that frees. ``missing``: by member, why it could not be measured; such a
+    member is None, or empty.
+    """
+
+    table_id: str
+    snapshot_id: str
+    timestamp_ms: int
+    measured_ms: int
+    version: int = 0
+    commits_since: int = 0
+    row_count: int | None = None
+    block_count: int | None = None
+    segment_count: int | None = None
+    file_size_bytes: int | None = None
+    small_blocks: int | None = None
+    deletes_count: int | None = None
+    deleted_row_count: int | None = None
+    deleted_bytes: int | None = None
+    blocks_to_purge: int | None = None
+    cluster_key: tuple[str, ...] = ()
+    cluster_kind: str | None = None
+    average_depth: float | None = None
+    depth_day_ago: float | None = None
+    depth_week_ago: float | None = None
+    indexes: tuple[IndexHealth, ...] = ()
+    snapshots: int | None = None
+    oldest_ms: int | None = None
+    expired_snapshots: int | None = None
+    expired: ExpiredBytes | None = None
+    findings: tuple[HealthFinding, ...] = ()
+    missing: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Methods for vacuum, leases on snapshots, and verification."""
+"""Methods for vacuum, leases on snapshots, verification, and the health of tables."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from lamella.client.http.maintenance import (
     OnVacuum,
     VerifyOptions,
     has_next_purge,
+    health_call,
     lease_call,
     leases_call,
     next_vacuum_request,
@@ -26,6 +27,7 @@ from lamella.client.http.maintenance import (
 from lamella.snapshot.wire import (
     LeaseInfo,
     LeaseRequest,
+    TableHealth,
     VacuumAnswer,
     VacuumRequest,
     VerifyAnswer,
@@ -36,7 +38,7 @@ from lamella.snapshot.wire import (
 
 
 class AsyncTableMaintenance:
-    """Vacuum and leases of a table; a part of :class:`lamella.client.http.AsyncTable`."""
+    """Vacuum, leases and health of a table; a part of :class:`lamella.client.http.AsyncTable`."""
 
     _lake: AsyncCallRunner
     _name: TableName
@@ -90,6 +92,14 @@ class AsyncTableMaintenance:
     async def leases(self) -> tuple[LeaseInfo, ...]:
         """The leases that have not expired, oldest first."""
         return (await self._lake.run(leases_call(self._name))).leases
+
+    async def health(self) -> TableHealth:
+        """What should be done for the table, with its figures: depth, small blocks, bytes that a clean-up would free.
+
+        The service measures a table soon after a commit; ``snapshot_id`` says of which snapshot the figures are, and
+        ``commits_since`` how many commits there were after it. Raises TableNotFound, Unavailable.
+        """
+        return await self._lake.run(health_call(self._name))
 
 
 class AsyncLakeMaintenance:

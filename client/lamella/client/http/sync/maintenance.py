@@ -1,5 +1,5 @@
 # Written by scripts/write_sync_client.py from client/lamella/client/http/aio/maintenance.py: change that file.
-"""Methods for vacuum, leases on snapshots, and verification."""
+"""Methods for vacuum, leases on snapshots, verification, and the health of tables."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from lamella.client.http.maintenance import (
     OnVacuum,
     VerifyOptions,
     has_next_purge,
+    health_call,
     lease_call,
     leases_call,
     next_vacuum_request,
@@ -27,6 +28,7 @@ from lamella.client.http.sync.runner import CallRunner
 from lamella.snapshot.wire import (
     LeaseInfo,
     LeaseRequest,
+    TableHealth,
     VacuumAnswer,
     VacuumRequest,
     VerifyAnswer,
@@ -37,7 +39,7 @@ from lamella.snapshot.wire import (
 
 
 class TableMaintenance:
-    """Vacuum and leases of a table; a part of :class:`lamella.client.http.Table`."""
+    """Vacuum, leases and health of a table; a part of :class:`lamella.client.http.Table`."""
 
     _lake: CallRunner
     _name: TableName
@@ -89,6 +91,14 @@ class TableMaintenance:
     def leases(self) -> tuple[LeaseInfo, ...]:
         """The leases that have not expired, oldest first."""
         return self._lake.run(leases_call(self._name)).leases
+
+    def health(self) -> TableHealth:
+        """What should be done for the table, with its figures: depth, small blocks, bytes that a clean-up would free.
+
+        The service measures a table soon after a commit; ``snapshot_id`` says of which snapshot the figures are, and
+        ``commits_since`` how many commits there were after it. Raises TableNotFound, Unavailable.
+        """
+        return self._lake.run(health_call(self._name))
 
 
 class LakeMaintenance:

@@ -1,4 +1,4 @@
-"""Vacuum, leases and verification."""
+"""Vacuum, leases, verification, and the health of tables."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from lamella.snapshot.wire import (
     LeaseList,
     LeaseRequest,
     RenewRequest,
+    TableHealth,
     VacuumAnswer,
     VacuumRequest,
     VerifyAnswer,
@@ -113,6 +114,21 @@ RELEASE_LEASE: Final = Operation(
     description="No error if the lease does not exist.",
     answer_type=Nothing,
     status=204,
+    errors=(*OF_A_TABLE, Unavailable),
+)
+
+TABLE_HEALTH: Final = Operation(
+    name="table_health",
+    method="GET",
+    path=TABLE + "/health",
+    permission=on_table("read"),
+    summary="Show the health of a table",
+    tag="Maintenance",
+    description="Small blocks, the average depth of the cluster key, deleted rows, what indexes do not cover, and the "
+    "bytes that a clean-up would free, with findings of what should be done. The service measures a table soon after a "
+    "commit, in the background; the answer is what it knows, of the snapshot `snapshot_id`, after which there were "
+    "`commits_since` more. Only the first request for a table that was never measured waits for that.",
+    answer_type=TableHealth,
     errors=(*OF_A_TABLE, Unavailable),
 )
 
