@@ -1,4 +1,4 @@
-"""Prune rates and the audit trail by either client: the requests, and what becomes of the answers."""
+"""Prune rates, the audit trail and the health of tables by either client: requests and answers."""
 
 from __future__ import annotations
 
@@ -47,3 +47,13 @@ def test_the_trail_goes_on_page_by_page(client_for: ClientFor) -> None:
     all_of_it = client_for(lambda _: json_response(wire.AuditList(entries=())))
     assert all_of_it.run(lambda lake: lake.audit()) == []
     assert [request.target for request in all_of_it.requests] == ["/v1/audit"]
+
+
+def test_the_health_of_a_table_is_requested(client_for: ClientFor) -> None:
+    """One request, whose answer says of which snapshot it is."""
+    health = wire.TableHealth(table_id="t", snapshot_id="s", timestamp_ms=1, measured_ms=2, version=3, commits_since=4)
+    client = client_for(lambda _: json_response(health))
+    assert client.run(lambda lake: lake.table("db.t").health()) == health
+    assert [(request.method, request.target) for request in client.requests] == [
+        ("GET", "/v1/namespaces/db/tables/t/health")
+    ]

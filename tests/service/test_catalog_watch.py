@@ -136,6 +136,23 @@ def test_a_table_that_is_gone_for_good_loses_its_prune_rates(catalog: SqlCatalog
     assert catalog.prune_rates(ids, since_ms=0) == {other.table_id: rate(1)}
 
 
+def test_the_health_of_the_newest_version_is_stored(catalog: SqlCatalog) -> None:
+    """Two processes may measure at once: the one that is late with an older snapshot replaces nothing."""
+    table, other = new_table(catalog), new_table(catalog, "other")
+    assert catalog.table_health(table.table_id) is None
+    catalog.put_table_health(table.table_id, 2, 20, "two")
+    catalog.put_table_health(other.table_id, 1, 10, "of another")
+    catalog.put_table_health(table.table_id, 1, 30, "one")
+    assert catalog.table_health(table.table_id) == "two"
+    catalog.put_table_health(table.table_id, 2, 40, "two again")
+    assert catalog.table_health(table.table_id) == "two again"
+    catalog.put_table_health(table.table_id, 3, 50, "three")
+    assert catalog.table_health(table.table_id) == "three"
+    catalog.drop_table("db", "t", now_ms=5, purge=True)
+    assert catalog.forget_table(table.table_id)
+    assert [catalog.table_health(each.table_id) for each in (table, other)] == [None, "of another"]
+
+
 def test_service_rates_add_up_by_time_and_name(catalog: SqlCatalog) -> None:
     """What is added comes on top of what is there; the oldest are deleted first, some at a time."""
     catalog.add_service_rates(300_000, {})

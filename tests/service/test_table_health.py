@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from lamella.service.catalog import TableRecord, current_table, open_catalog
 from lamella.service.composition import Core
 from lamella.service.config.settings import Settings
 from lamella.service.jobs.policies import Measurements
-from lamella.service.maintenance.table_health import TableHealths, findings_of
+from lamella.service.maintenance.table_health import Differences, TableHealths, findings_of
 from lamella.snapshot.errors import StoreError
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.job_kinds import check_arguments, job_kind_named
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.wire import (
     CompactRule,
+    ExpiredBytes,
     HealthFinding,
     HealthRemedy,
     IndexHealth,
@@ -43,23 +45,33 @@ START_MS = 1_900_000_000_000
 class World:
     """A service at a time of the test's own, and the parts of a second one over the same catalog and warehouse."""
 
-    def __init__(self, folder: Path, opened: ExitStack) -> None:
+    def __init__(self, folder: Path, opened: ExitStack, *, share: float = 0.0) -> None:
         self.folder = folder
         self.now_ms = START_MS
         self.files = 0
-        settings = Settings(warehouse=str(folder / "warehouse"), retention_max_age_s=10 * 86_400, vacuum_min_age_s=60)
-        self.app = opened.enter_context(AppClient(create_app(settings, clock=self.clock)))
-        self.core = Core(
-            settings,
-            store=FsspecStore(),
-            catalog=open_catalog(settings.catalog_url),
-            ids=Ids(self.clock),
-            clock=self.clock,
+        settings = Settings(
+            warehouse=str(folder / "warehouse"),
+            retention_max_age_s=10 * 86_400,
+            vacuum_min_age_s=60,
+            table_health_share=share,
         )
+        self.settings = settings
+        self.app = opened.enter_context(AppClient(create_app(settings, clock=self.clock)))
+        self.core = self.another_core()
         opened.callback(self.core.close)
         self.post("/v1/namespaces", name="db")
         schema = [{"name": "a", "type": "int64"}, {"name": "s", "type": "string"}]
         self.post("/v1/namespaces/db/tables", name="t", schema=schema, cluster_key=["a"])
+
+    def another_core(self) -> Core:
+        """The parts of one more service over the same catalog and warehouse."""
+        return Core(
+            self.settings,
+            store=FsspecStore(),
+            catalog=open_catalog(self.settings.catalog_url),
+            ids=Ids(self.clock),
+            clock=self.clock,
+        )
 
     def clock(self) -> int:
         """A millisecond later each time, so that no two snapshots have the same."""
@@ -192,13 +204,137 @@ def test_looking_never_waits_and_measures_in_the_background(world: World, monkey
     assert world.healths.peek(record) is first
     assert world.healths.get(record) is first
     world.register((0, 10))
-    assert world.healths.peek(world.record) is first, "what was known before is better than nothing"
+    old = world.healths.peek(world.record)
+    assert old == msgspec.structs.replace(first, commits_since=1), "what was known before is better than nothing"
     second = world.healths.get(world.record)
     assert second.snapshot_id == world.record.pointer.snapshot_id != first.snapshot_id
     assert world.healths.peek(world.record) is second
     world.now_ms += 300_000
     third = world.healths.get(world.record)
     assert third.measured_ms > second.measured_ms
+
+
+def test_what_was_measured_is_stored_for_other_processes(world: World) -> None:
+    """A service that starts knows it at once, and of which snapshot it is; one that cannot read it measures again."""
+    world.register((0, 100), (50, 150))
+    first = world.healths.get(world.record)
+    world.register((100, 200))
+    with ExitStack() as opened:
+        again = opened.enter_context(closing(world.another_core()))
+        found = again.healths.peek(world.record)
+        assert found == msgspec.structs.replace(first, commits_since=1)
+        assert again.healths.show(world.record).version in (first.version, first.version + 1)
+        second = again.healths.get(world.record)
+        assert (second.version, second.commits_since, second.block_count) == (first.version + 1, 0, 3)
+    assert world.healths.peek(world.record) == second, "the other one's result is newer than its own"
+    world.core.catalog.put_table_health(world.record.table_id, second.version + 1, 0, "of a later release")
+    with closing(world.another_core()) as third:
+        assert third.healths.peek(world.record) is None
+        assert third.healths.show(world.record).block_count == 3
+
+
+def test_a_table_is_measured_soon_after_a_commit(tmp_path: Path) -> None:
+    """Without anybody asking; requests see it, and later commits are measured too."""
+    with ExitStack() as opened:
+        world = World(tmp_path, opened, share=0.5)
+        for blocks in (1, 3):
+            world.register(*[(0, 100)] * (blocks - 1 or 1))
+            found = wait_for(lambda: world.core.catalog.table_health(world.record.table_id), world.record.version)
+            assert found.block_count == blocks
+            answered = world.get(f"{TABLE}/health")
+            assert (answered["version"], answered["commits_since"]) == (world.record.version, 0)
+
+
+def wait_for(stored: Callable[[], str | None], version: int) -> TableHealth:
+    """The stored health of a version."""
+    for _ in range(1_200):
+        text = stored()
+        if text is not None and msgspec.json.decode(text, type=TableHealth).version == version:
+            return msgspec.json.decode(text, type=TableHealth)
+        time.sleep(0.05)
+    raise AssertionError("it was not measured")
+
+
+def test_measuring_rests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each table, for as long as the share demands; a dropped table is passed over, and the others are not."""
+    world.post("/v1/namespaces/db/tables", name="u", schema=[{"name": "a", "type": "int64"}])
+    now_s, rests = 0.0, list[float]()
+    healths = TableHealths(
+        world.core.catalog,
+        world.core.warehouse,
+        world.core.conditions,
+        world.core.vacuum,
+        world.core.metrics,
+        world.clock,
+        share=0.05,
+        timer=lambda: now_s,
+    )
+    measure = healths._measure
+
+    def slow(record: TableRecord) -> TableHealth:
+        nonlocal now_s
+        now_s += 2.0
+        return measure(record)
+
+    monkeypatch.setattr(healths, "_measure", slow)
+    monkeypatch.setattr(healths._debouncer, "soon", lambda: None)
+    monkeypatch.setattr(healths._closed, "wait", rests.append)
+    others = [current_table(world.core.catalog, "db", name).table_id for name in ("t", "u")]
+    for table_id in ("none", *others, others[0]):
+        healths.note_commit(table_id)
+    healths._measure_changed()
+    healths.close()
+    assert rests == [pytest.approx(38.0)] * 2
+    assert [world.core.catalog.table_health(each) is not None for each in others] == [True, True]
+
+
+def test_without_a_share_commits_are_not_measured(world: World) -> None:
+    """Nor is anything kept for later."""
+    world.healths.note_commit(world.record.table_id)
+    assert not world.healths._changed
+    assert not world.healths._debouncer.is_due
+
+
+def test_the_bytes_of_deleted_rows_and_of_expired_snapshots(world: World) -> None:
+    """As the files are: what a purge and a clean-up would free."""
+    world.register((0, 100), (100, 200))
+    now = world.healths.get(world.record)
+    assert now.expired == ExpiredBytes(snapshots=0, min_bytes=0, max_bytes=0)
+    assert now.deleted_bytes == 0
+    world.register((200, 300))
+    world.now_ms += 11 * DAY_MS
+    after = world.healths.get(world.record)
+    swept = world.post(f"{TABLE}/vacuum")["garbage"]
+    assert after.expired is not None
+    assert after.expired.snapshots == 2
+    # What a commit folded at once was in no snapshot; a clean-up deletes it too.
+    named = sum(each["size_bytes"] for kind, each in swept.items() if kind == "snapshot")
+    assert named <= after.expired.min_bytes == after.expired.max_bytes
+    assert after.expired.min_bytes <= sum(each["size_bytes"] for each in swept.values())
+
+
+def test_comparing_snapshots_goes_on_where_time_was_up(world: World) -> None:
+    """A measurement compares for a second; what it did is remembered, and the limits say what is left."""
+    for low in range(0, 500, 100):
+        world.register((low, low + 100))
+    world.now_ms += 11 * DAY_MS
+    entries = world.core.catalog.whole_history(world.record.table_id)
+    decisions = world.core.vacuum.preview_decisions(world.record, entries)
+    now_s = 0.0
+
+    def timer() -> float:
+        nonlocal now_s
+        now_s += 0.4
+        return now_s
+
+    differences = Differences(world.core.warehouse, timer)
+    found = [differences.reclaimable(decisions, entries) for _ in range(4)]
+    left = [each.not_compared for each in found]
+    assert left[0] > left[1] > left[2] == left[3] == 0
+    assert found[0].max_bytes is None
+    assert found[0].min_bytes < found[1].min_bytes < found[2].min_bytes == found[2].max_bytes
+    whole = Differences(world.core.warehouse, lambda: 0.0).reclaimable(decisions, entries)
+    assert found[2] == found[3] == whole
 
 
 def test_tables_are_measured_one_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

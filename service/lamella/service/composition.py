@@ -244,7 +244,7 @@ class Core:
         self.leases = Leases(catalog, self.history, self.metrics, ids, clock, longest_s=settings.lease_max_s)
         self.jobs = JobQueue(catalog, self.rules, self.metrics, ids, clock, settings, tokens)
         self.schedules = Schedules(catalog, self.rules, ids, clock, settings)
-        conditions = SnapshotConditions(catalog, self.warehouse, self.clustering.average_depth)
+        self.conditions = conditions = SnapshotConditions(catalog, self.warehouse, self.clustering.average_depth)
         self.healths = TableHealths(
             catalog,
             self.warehouse,

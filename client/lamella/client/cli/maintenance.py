@@ -249,6 +249,11 @@ def health(session: Session, table: str) -> None:
     if session.as_json:
         session.emit(answer)
         return
+    print_health(table, answer)
+
+
+def print_health(table: str, answer: TableHealth) -> None:
+    """Print the health of a table for people."""
     click.echo(f"{table}, {_moment_text(answer)}")
     print_table(["", ("", "right")], _health_rows(answer))
     for finding in answer.findings:
@@ -278,10 +283,10 @@ def _health_rows(answer: TableHealth) -> list[tuple[str, str]]:
 
 
 def _expired_text(expired: ExpiredBytes) -> str:
-    least = size_text(expired.min_bytes)
+    minimum = size_text(expired.min_bytes)
     if expired.max_bytes == expired.min_bytes:
-        return least
-    return f"{least} or more" if expired.max_bytes is None else f"{least} to {size_text(expired.max_bytes)}"
+        return minimum
+    return f"{minimum} or more" if expired.max_bytes is None else f"{minimum} to {size_text(expired.max_bytes)}"
 
 
 def _number_text(number: float | None) -> str:

@@ -364,12 +364,12 @@ class Settings(BaseSettings):
     quota_table_blocks: int | None = Field(default=None, ge=0, description="Blocks of a table. Default: any number.")
     quota_table_leases: int = Field(default=10_000, ge=1, description="Leases on snapshots of one table at a time.")
     table_health_share: float = Field(
-        default=0.05,
+        default=0.02,
         ge=0,
         le=1,
         description=(
-            "The largest part of one core's time in which a process measures the health of tables after commits; 0: "
-            "only when somebody asks."
+            "Share of the time in which a process measures the health of tables after commits. 0: tables are measured "
+            "only when their health is requested."
         ),
     )
     write_threads: int = Field(

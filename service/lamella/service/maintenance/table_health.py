@@ -198,7 +198,7 @@ _COMPARE_S: Final = 1.0
 _DELAY_S: Final = 1.0
 
 
-class _Differences:
+class Differences:
     """Compares snapshots, and remembers the results by the ids of both. Only one thread uses it."""
 
     def __init__(self, warehouse: Warehouse, timer: Callable[[], float]) -> None:
@@ -258,7 +258,7 @@ class TableHealths:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="table-health")
         # By snapshot, which never changes: the key and the depth on it. Only the one thread uses it.
         self._depths: OrderedDict[str, tuple[int | None, float | None]] = OrderedDict()
-        self._differences = _Differences(warehouse, timer)
+        self._differences = Differences(warehouse, timer)
         # Tables with commits since they were measured, the one that has waited longest first.
         self._changed: OrderedDict[str, None] = OrderedDict()
         self._closed = threading.Event()

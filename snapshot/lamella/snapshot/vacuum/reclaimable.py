@@ -43,15 +43,15 @@ def reclaimable(decisions: Sequence[Decision], left: Left, *, returning: Collect
         return Reclaimable()
     found = _Sums(left)
     before: int | None = None  # the last one that is kept
-    for place, is_expired in enumerate(expires):
+    for position, is_expired in enumerate(expires):
         if not is_expired:
-            if before is not None and place - before > 1:
+            if before is not None and position - before > 1:
                 # What the kept snapshot has left the table within the run, too.
                 found.add(oldest_first[before], oldest_first[before + 1], 1)
-                found.add(oldest_first[before], oldest_first[place], -1)
-            before = place
-        elif place + 1 < len(oldest_first):
-            found.add(oldest_first[place], oldest_first[place + 1], 1)
+                found.add(oldest_first[before], oldest_first[position], -1)
+            before = position
+        elif position + 1 < len(oldest_first):
+            found.add(oldest_first[position], oldest_first[position + 1], 1)
     for older, newer in pairwise(oldest_first[1:]):  # what the first one lacks never left
         if newer.seq in returning or newer.seq != older.seq + 1:
             found.returned(newer, older)

@@ -186,14 +186,14 @@ class Objects:
         """
         old, new = self._manifests.snapshot(before), self._manifests.snapshot(after)
         sizes = self._own_sizes(before, old)
-        kept = self._own_sizes(after, new)
+        retained = self._own_sizes(after, new)
         shared = set(map(_contents, old.groups)) & set(map(_contents, new.groups))
         old_refs, new_refs = (self._segments_without(each, shared) for each in (old, new))
         for ref in old_refs.values():
             sizes.update({each.location: each.size_bytes for each in (ref.manifest, ref.sidecar)})
         for ref in new_refs.values():
-            kept.update({each.location: each.size_bytes for each in (ref.manifest, ref.sidecar)})
-        gone = [size for location, size in sizes.items() if location not in kept]
+            retained.update({each.location: each.size_bytes for each in (ref.manifest, ref.sidecar)})
+        gone = [size for location, size in sizes.items() if location not in retained]
         root = table_root(self._root, old.table_id) + "/"
         blocks, block_bytes = self._blocks_left(
             [ref for segment_id, ref in old_refs.items() if segment_id not in new_refs],
