@@ -309,7 +309,8 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
     frees (of blocks with a known number of deleted rows); ``blocks_to_purge``: of these, those that a purge would
     rewrite.
     ``average_depth``: the average number of blocks that contain
-    a value of the cluster key (None: no key); ``depth_day_ago``, ``depth_week_ago``: the same at that time on the same
+    a value of the cluster key (None: no key; of a sample, and rather too low, if the key is a curve and there are more
+    than 4,000 blocks); ``depth_day_ago``, ``depth_week_ago``: the same at that time on the same
     key (None: no snapshot of that time is in the history, or it had another key). ``expired_snapshots``: how many a
     vacuum would expire now; ``expired``: what that frees. ``missing``: by member, why it could not be measured; such a
     member is None, or empty.
