@@ -82,14 +82,14 @@ class EventTable:
         self.handle = lake.table(self.name)
         self._files = count()
 
-    def add(self, *tables: pa.Table) -> None:
-        """Register each as a file of its own, in one commit."""
+    def add(self, *tables: pa.Table, verify: bool = False) -> None:
+        """Register each as a file of its own, in one commit. ``verify``: with statistics of the values."""
         paths = []
         for rows in tables:
             path = self.folder / f"{next(self._files):05}.parquet"
             pq.write_table(rows, path)
             paths.append(str(path))
-        self.handle.register(paths)
+        self.handle.register(paths, verify=verify)
 
     def copy_first(self) -> None:
         """What a compaction does: the first block's rows in another file."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from lamella.snapshot.cluster import curve
 from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, WideKeys
 from lamella.snapshot.columnar.zones import (
     HIGH_KNOWN,
@@ -20,6 +21,7 @@ from lamella.snapshot.columnar.zones import (
     is_wide,
     keys_of,
 )
+from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import DataType, Leaf
 from lamella.snapshot.workload.distribution import Sample, SampledColumn
 
@@ -29,22 +31,29 @@ Rows = npt.NDArray[np.int64]
 
 
 def sorted_zones(
-    sample: Sample, keys: Sequence[Leaf], blocks: int, rows_per_block: float, rng: np.random.Generator
+    sample: Sample,
+    keys: Sequence[Leaf],
+    blocks: int,
+    rows_per_block: float,
+    rng: np.random.Generator,
+    kind: ClusterKind = "linear",
 ) -> dict[Leaf, Zones]:
     """Returns zone maps of ``blocks`` blocks of ``rows_per_block`` rows, of which the sample has a few, sorted by
-    ``keys``.
+    ``keys``, or along a curve through them.
 
     There are fewer blocks if the sample has too few rows. Rows of equal keys are in random order, since a sort need not
     be stable.
     """
     count = len(next(iter(sample.values())).valid)
     blocks = max(1, min(blocks, count // 2))
-    order = _order(sample, keys, rng.permutation(count))
+    ties = rng.permutation(count)
+    is_line = kind == "linear" or len(keys) == 1
+    order = _order(sample, keys, ties) if kind == "linear" or is_line else _along(kind, sample, keys, ties)
     edges = np.linspace(0, count, blocks + 1).round().astype(np.int64)
     found = {}
     for leaf, column in sample.items():
         sorted_column = SampledColumn(column.values[order], column.valid[order], column.nan[order], column.width)
-        if keys and leaf == keys[0]:
+        if is_line and keys and leaf == keys[0]:
             found[leaf] = _of_first_key(leaf.dtype, sorted_column, edges)
             continue
         window = int(max(count / blocks, min(rows_per_block, _ENOUGH_ROWS)))
@@ -93,16 +102,33 @@ def split_zones(zones: Zones, pieces: int, *, is_sorted: bool) -> Zones:
 
 def _order(sample: Sample, keys: Sequence[Leaf], ties: Rows) -> Rows:
     columns: list[Any] = [ties]
-    for key in reversed(keys):
-        column = sample[key]
-        ranks = np.zeros(len(column.valid), dtype=np.int64)
-        _, ranks_of_values = np.unique(column.values[column.valid], return_inverse=True)
-        if column.width and len(ranks_of_values):  # sampled: rows of one value are those of one range of ranks
-            ranks_of_values = np.floor(ranks_of_values / max(column.width * len(ranks_of_values), 1.0)).astype(np.int64)
-        ranks[column.valid] = ranks_of_values + 1  # nulls come first, NaN last
-        ranks[column.nan] = ranks.max(initial=0) + 1
-        columns.append(ranks)
+    columns += [_ranks(sample[key]) for key in reversed(keys)]
     return np.asarray(np.lexsort(columns))
+
+
+def _along(kind: Literal["zorder", "hilbert"], sample: Sample, keys: Sequence[Leaf], ties: Rows) -> Rows:
+    """Returns the order of the rows along a curve through quantiles of the keys, as a rewrite computes them."""
+    bits = curve.bits_for(len(keys))
+    points = []
+    for key in keys:
+        ranks = _ranks(sample[key])
+        _, first = np.unique(np.sort(ranks), return_index=True)
+        below = first[np.searchsorted(np.unique(ranks), ranks)]  # rows with smaller values
+        numbers = np.floor(below / max(len(ranks), 1) * float(1 << bits))
+        points.append(np.minimum(numbers, float((1 << bits) - 1)).astype(np.uint64))
+    found = curve.positions(kind, np.column_stack(points), bits)
+    return ties[curve.order(found[ties])]
+
+
+def _ranks(column: SampledColumn) -> Rows:
+    """Returns numbers in the order of the values; equal for equal values. Nulls come first, NaN last."""
+    ranks = np.zeros(len(column.valid), dtype=np.int64)
+    _, ranks_of_values = np.unique(column.values[column.valid], return_inverse=True)
+    if column.width and len(ranks_of_values):  # sampled: rows of one value are those of one range of ranks
+        ranks_of_values = np.floor(ranks_of_values / max(column.width * len(ranks_of_values), 1.0)).astype(np.int64)
+    ranks[column.valid] = ranks_of_values + 1
+    ranks[column.nan] = ranks.max(initial=0) + 1
+    return ranks
 
 
 def _of_first_key(dtype: DataType, column: SampledColumn, edges: Rows) -> Zones:

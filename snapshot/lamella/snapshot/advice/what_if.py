@@ -16,11 +16,21 @@ from lamella.snapshot.cluster.extent import extents
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NULL, MAY_NUMBER, NULLS_KNOWN, Zones
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind
-from lamella.snapshot.expression.bound import BoundLeaf, BoundPredicate, BoundTest, Pair, columns_of, leaves_of
+from lamella.snapshot.expression.bound import (
+    BoundIsTrue,
+    BoundLeaf,
+    BoundPredicate,
+    BoundTest,
+    Comparison,
+    Pair,
+    columns_of,
+    leaves_of,
+)
 from lamella.snapshot.expression.text import text_of
 from lamella.snapshot.index import kind_named
 from lamella.snapshot.index.building import PART_BLOCKS, BuiltPart, build_part
 from lamella.snapshot.index.definition import defined, term_key, term_of
+from lamella.snapshot.index.kind import Expected
 from lamella.snapshot.manifest import SnapshotPointer, TableIndex
 from lamella.snapshot.prune.indexes import OpenIndex
 from lamella.snapshot.prune.outcome import NONE
@@ -41,6 +51,7 @@ Rows = npt.NDArray[np.int64]
 class TrialFilter(msgspec.Struct, frozen=True, eq=False):
     """A filter that was used ``times`` times. ``selected``: the blocks that it reads now, ascending. ``is_whole``:
     False if some of its constants were not recorded and could not be sampled, so that a part of it is missing.
+    ``empty``: those of ``selected`` that readers reported to have no row for it; None: nobody reported.
     """
 
     node: BoundPredicate
@@ -48,6 +59,40 @@ class TrialFilter(msgspec.Struct, frozen=True, eq=False):
     text: str
     selected: Any
     is_whole: bool = True
+    empty: Any = None
+
+
+def trial_filters(
+    scene: BlockSample,
+    indexes: Sequence[OpenIndex],
+    replayed: Sequence[ReplayedFilter],
+    *,
+    case_sensitive: bool = False,
+) -> list[TrialFilter]:
+    """Returns the filters with the blocks that each reads now, by bounds and ``indexes``.
+
+    Raises:
+        InvalidFilter, UnknownColumn, FilterTypeMismatch: one of the filters.
+    """
+    bounds = [
+        bind(each.predicate, scene.head.schema, time_zone=each.time_zone, case_sensitive=case_sensitive)
+        for each in replayed
+    ]
+    return [
+        TrialFilter(
+            node, each.times, each.text or text_of(each.predicate), selected_blocks(scene, node, indexes), each.is_whole
+        )
+        for node, each in zip(bounds, replayed, strict=True)
+    ]
+
+
+def selected_blocks(scene: BlockSample, node: BoundPredicate, indexes: Sequence[OpenIndex]) -> Rows:
+    """Returns the blocks that a filter reads now, ascending."""
+    codes = scene.tested(node)
+    selected = np.flatnonzero(codes != NONE)
+    if not len(selected) or not indexes:
+        return selected
+    return scene.numbers_of(refined(indexes, scene, node, scene.parts(selected, codes))[0])
 
 
 class Trial:
@@ -128,7 +173,7 @@ def _mean(costs: Sequence[Cost], weights: Sequence[int]) -> Cost:
 #: Number of sampled blocks that suffice for one filter.
 ENOUGH: Final = 30
 _ASK: Final = "repeat the request with sample_blocks"
-_NOT_WHOLE: Final = "the constants of the filter were not recorded and could not be drawn"
+NOT_WHOLE: Final = "the constants of the filter were not recorded and could not be drawn"
 
 
 class IndexTrial(Trial):
@@ -217,10 +262,13 @@ class IndexTrial(Trial):
             if found is not None:
                 there[test], absent[test] = found.there, found.absent
         answered = [test for test in self._mine(filter.node) if self._kind.answers(test, options) is None]
+        reported = self._reported(filter, look_ups, expected, of_fewest)
+        if reported is not None:
+            return reported
         is_all = filter.is_whole and len(there) == len(answered)
         why = ""
         if not is_all:
-            why = "manifests only allow estimates for look-ups" if filter.is_whole else _NOT_WHOLE
+            why = "manifests only allow estimates for look-ups" if filter.is_whole else NOT_WHOLE
             if expected.read_chance is None:
                 why = expected.reason
             elif len(there) < len(look_ups):
@@ -238,11 +286,34 @@ class IndexTrial(Trial):
             reason=f"or fewer: {why}" if why else expected.reason if expected.keeps_all else "",
         )
 
+    def _reported(
+        self, filter: TrialFilter, look_ups: Mapping[BoundTest, LookUp], expected: Expected, of_fewest: Expected
+    ) -> Forecast | None:
+        """Returns the forecast of a look-up of one value whose blocks without a row were reported: the others are read,
+        and those only by mistake of the index. None: the filter is not such a look-up, or the chance of a mistake
+        depends on the number of distinct values, which was not counted."""
+        if filter.empty is None or not filter.is_whole:
+            return None
+        node = filter.node.child if isinstance(filter.node, BoundIsTrue) else filter.node
+        look_up = look_ups.get(node) if isinstance(node, Comparison) else None
+        if look_up is None or len(look_up.values) != 1 or expected.read_chance is None:
+            return None
+        is_counted = isinstance(self._term, Leaf) and self._scene.distribution_by_block(self._term).profile.is_counted
+        chances = np.asarray(expected.read_chance)
+        fewest = of_fewest.read_chance
+        if not is_counted and (fewest is None or not np.allclose(chances, fewest)):
+            return None
+        is_empty = np.isin(filter.selected, filter.empty)
+        left = np.where(is_empty, chances[filter.selected], 1.0)
+        size_bytes = float((left * self._scene.file_size[filter.selected]).sum())
+        then = self._cost(float(left.sum()), size_bytes, len(self._scene))
+        return Forecast(filter=filter.text, times=filter.times, now=self._now(filter), then=then)
+
     def _unasked(self, filter: TrialFilter, reason: str) -> Forecast:
         """Returns the forecast if the index would not be probed, or if no blocks are left to probe; unless a missing
         part of the filter is the reason."""
         if not filter.is_whole and len(filter.selected):
-            return self._untold(filter, _NOT_WHOLE)
+            return self._untold(filter, NOT_WHOLE)
         return self._unchanged(filter, reason)
 
     def _weighed(self, filter: TrialFilter, known: Mapping[BoundLeaf, Numbers]) -> Cost:
@@ -269,7 +340,7 @@ class IndexTrial(Trial):
             # If the sample has hardly any block of the filter, the ratio of the other filters is used.
             ratio = left / mine if mine >= min(ENOUGH, len(each.selected)) else after / before
             then = Cost(blocks=now.blocks * ratio, bytes=now.bytes * ratio, skip=1.0 - (1.0 - now.skip) * ratio)
-            why = "" if each.is_whole else f"or fewer: {_NOT_WHOLE}"
+            why = "" if each.is_whole else f"or fewer: {NOT_WHOLE}"
             forecasts.append(Forecast(filter=each.text, times=each.times, now=now, then=then, reason=why))
         return self._answer(forecasts, self._measured_size(built.part, len(chosen)))
 
@@ -300,6 +371,8 @@ class IndexTrial(Trial):
 
 #: Number of rows for trying a layout.
 _ROWS: Final = 40_000
+#: What a trial of a layout rests on.
+NO_INDEXES: Final = "indexes are not considered"
 _MAX_PIECES: Final = 1_000
 
 
@@ -312,9 +385,11 @@ class LayoutTrial(Trial):
 
     #: Ends the reasons of answers that cannot be estimated.
     _ask = "; repeat the request with sample_blocks"
+    #: Blocks of the whole table in the new layout; None: as many as now.
+    _blocks_then: int | None = None
 
-    def reclustered(self) -> WhatIfAnswer:
-        """Returns the answer for sorting by another key, in as many blocks."""
+    def reclustered(self, blocks: int | None = None) -> WhatIfAnswer:
+        """Returns the answer for sorting by another key, in as many blocks, or in ``blocks`` of the whole table."""
         keys = cluster_leaves(
             self._scene.head.schema, self._request.cluster_key or (), case_sensitive=self._request.case_sensitive
         )
@@ -322,7 +397,10 @@ class LayoutTrial(Trial):
             raise InvalidRequest("a cluster key needs at least one column")
         leaves = self._leaves(keys)
         count = len(self._scene)
-        mean_rows = float(self._scene.row_count.mean()) if count else 0.0
+        if blocks is not None and count:
+            self._blocks_then = blocks
+            count = max(1, round(blocks / self._share))
+        mean_rows = float(self._scene.row_count.sum()) / count if count else 0.0
         unbounded = [leaf.name for leaf in keys if not self._has_bounds(leaf)]
         if unbounded and not self._request.sample_blocks:
             reason = f"the manifests have no bounds of {unbounded[0]}{self._ask}"
@@ -331,7 +409,7 @@ class LayoutTrial(Trial):
         if not count or not len(sample[keys[0]].valid):
             return self._answer([self._unchanged(each, "the table has no rows") for each in self._filters])
         zones = sorted_zones(sample, keys, count, mean_rows, self._rng)
-        self._rests_on.append("indexes are not considered")
+        self._rests_on.append(NO_INDEXES)
         if self._read:
             return self._answer([self._tried(each, zones, zones, len(zones[keys[0]])) for each in self._filters])
         wide = {leaf: self._doubted(leaf, found) for leaf, found in zones.items()}
@@ -342,7 +420,7 @@ class LayoutTrial(Trial):
         target = self._request.rows_per_block or 0
         if target < 1:
             raise InvalidRequest("rows_per_block must be at least 1")
-        self._rests_on.append("indexes are not considered")
+        self._rests_on.append(NO_INDEXES)
         mean_rows = float(self._scene.row_count.mean()) if len(self._scene) else 1.0
         leaves = self._leaves([])
         if target >= mean_rows:
@@ -388,7 +466,7 @@ class LayoutTrial(Trial):
                 continue
             if not mine.any() or not each.is_whole:
                 forecasts.append(
-                    self._untold(each, "the sample has none of its blocks" if each.is_whole else _NOT_WHOLE)
+                    self._untold(each, "the sample has none of its blocks" if each.is_whole else NOT_WHOLE)
                 )
                 continue
             hits = may_match(each.node, zones.__getitem__, len(owner)) > 0
@@ -405,7 +483,7 @@ class LayoutTrial(Trial):
         """Estimates with two sets of zone maps: one that rules out as much as may be known then, and one that rules out
         only what is certain."""
         if not filter.is_whole:
-            return self._untold(filter, _NOT_WHOLE)
+            return self._untold(filter, NOT_WHOLE)
         unbounded = [leaf.name for leaf in columns_of(filter.node) if leaf in wide and not self._has_bounds(leaf)]
         if unbounded and not self._read:
             return self._untold(filter, f"the manifests have no bounds of {unbounded[0]}{self._ask}")
@@ -415,7 +493,8 @@ class LayoutTrial(Trial):
         if count and (limits[1] - limits[0]) / count > _WIDE:
             return self._untold(filter, f"manifests do not say which blocks have nulls and NaN{self._ask}")
         # The trial may have more or fewer blocks than the real layout.
-        blocks = share * self._scene.blocks_total if self._request.cluster_key is not None else hits * self._share
+        of_blocks = self._scene.blocks_total if self._blocks_then is None else self._blocks_then
+        blocks = share * of_blocks if self._request.cluster_key is not None else hits * self._share
         size_bytes = share * self._scene.head.summary.compressed_byte_size
         then = Cost(blocks=blocks, bytes=size_bytes, skip=1.0 - share)
         return Forecast(filter=filter.text, times=filter.times, now=self._now(filter), then=then)
@@ -540,26 +619,8 @@ class WhatIf:
         scene = BlockSample(self._manifests, pointer)
         again = replayed_filters(scene, recorded, case_sensitive=request.case_sensitive, seed=request.seed)
         replayed = [*replayed, *again.filters]
-        bounds = [
-            bind(
-                each.predicate,
-                scene.head.schema,
-                time_zone=each.time_zone,
-                case_sensitive=request.case_sensitive,
-            )
-            for each in replayed
-        ]
         indexes = self._access.indexes(scene.head) if request.index is not None else []
-        filters = [
-            TrialFilter(
-                node,
-                each.times,
-                each.text or text_of(each.predicate),
-                self._selected(scene, node, indexes),
-                each.is_whole,
-            )
-            for node, each in zip(bounds, replayed, strict=True)
-        ]
+        filters = trial_filters(scene, indexes, replayed, case_sensitive=request.case_sensitive)
         if request.index is not None:
             found = IndexTrial(scene, self._store, request, filters).answer()
         else:
@@ -573,11 +634,3 @@ class WhatIf:
                 f"{len(recorded):,} recorded filters, {sample_values:,} of them with drawn constants",
             )
         return msgspec.structs.replace(found, rests_on=rests_on, left_out=again.left_out)
-
-    def _selected(self, scene: BlockSample, node: BoundPredicate, indexes: Sequence[OpenIndex]) -> Rows:
-        """Returns the blocks that are read now."""
-        codes = scene.tested(node)
-        selected = np.flatnonzero(codes != NONE)
-        if not len(selected) or not indexes:
-            return selected
-        return scene.numbers_of(refined(indexes, scene, node, scene.parts(selected, codes))[0])

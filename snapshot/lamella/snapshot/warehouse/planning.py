@@ -27,6 +27,32 @@ from lamella.snapshot.wire import BlockFacts, BlocksAnswer, PlanAnswer, PlannedT
 PURGE_SHARE: Final = 0.1
 
 
+class RewriteGroup(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """Blocks that a job rewrites together into about ``pieces`` blocks of ``level``.
+
+    ``blocks``: their numbers in the snapshot's order. ``row_count``: of rows that are not deleted. ``file_size_bytes``:
+    of their files now. ``blocks_saved``, ``bytes_saved``: as in :class:`~lamella.snapshot.wire.PlannedTask`.
+    """
+
+    blocks: Rows
+    row_count: int
+    file_size_bytes: int
+    pieces: int
+    level: int
+    blocks_saved: float = 0.0
+    bytes_saved: float = 0.0
+
+
+class RewritePlan(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """The groups of one run of a job over the blocks of ``scan``; ``reason``: why there are no more than these."""
+
+    scan: LayoutScan
+    groups: tuple[RewriteGroup, ...]
+    reason: str
+    remaining_blocks: int = 0
+    remaining_bytes: int = 0
+
+
 class Planning:
     """Plans rewrites; reads sidecars, and the manifests of segments with chosen blocks.
 
@@ -65,113 +91,64 @@ class Planning:
             ReaderFeatureMissing: readers of the snapshot need another feature.
             InvalidFilter, UnknownColumn, FilterTypeMismatch: the filter is invalid.
         """
-        _check(request)
         require_features(self._manifests.head(pointer).features, request.reader_features)
-        scan = LayoutScan(self._manifests, self._layers(pointer))
-        allowed = self._allowed(scan, request)
-        default = block_target_of(scan.head.properties)
-        target = BlockTarget(
-            rows=request.target_rows or default.rows, size_bytes=request.target_bytes or default.size_bytes
-        )
-        key = scan.head.cluster_key
-        where: Extents | None = None
-        leaves: tuple[Leaf, ...] = ()
-        if key is not None:
+        planned = self.groups(pointer, request)
+        scan, key = planned.scan, planned.scan.head.cluster_key
+        described: tuple[Leaf, ...] = ()
+        if request.job == "recluster" and key is not None and key.kind != "linear":
             leaves = cluster_leaves(scan.head.schema, key.columns)
-            where = scan.extents(key.kind, leaves)
-        answer = PlanAnswer(
+            described = leaves if isinstance(scan.extents(key.kind, leaves), Boxes) else ()
+        tasks = [
+            PlannedTask(
+                blocks=self._facts(scan, each.blocks),
+                row_count=each.row_count,
+                file_size_bytes=each.file_size_bytes,
+                pieces=each.pieces,
+                level=each.level,
+                blocks_saved=each.blocks_saved,
+                bytes_saved=each.bytes_saved,
+                col_stats=tuple(scan.statistics(np.asarray(each.blocks), described)) if described else (),
+            )
+            for each in planned.groups
+        ]
+        return PlanAnswer(
             snapshot_id=pointer.snapshot_id,
-            tasks=(),
-            reason="",
+            tasks=tuple(tasks),
+            reason=planned.reason,
+            remaining_blocks=planned.remaining_blocks,
+            remaining_bytes=planned.remaining_bytes,
             blocks_total=len(scan),
             file_size_bytes_total=int(scan.file_size.sum()),
             cluster_key=() if key is None else key.columns,
             cluster_kind="linear" if key is None else key.kind,
             key_id=None if key is None else key.key_id,
         )
-        if request.job == "compact":
-            limits = Limits()
-            limits = Limits(
-                max_bytes=request.max_bytes or limits.max_bytes, max_blocks=request.max_blocks or limits.max_blocks
-            )
-            packing = pack(where, scan.live_sizes(), target, limits, allowed=allowed)
-            tasks = [
-                PlannedTask(
-                    blocks=self._facts(scan, each.blocks),
-                    row_count=each.rows,
-                    file_size_bytes=int(scan.file_size[each.blocks].sum()),
-                    pieces=each.pieces,
-                    level=each.level,
-                )
-                for each in packing.bins
-            ]
-            return msgspec.structs.replace(
-                answer, tasks=tuple(tasks), reason=packing.reason, remaining_blocks=packing.remaining_blocks
-            )
+
+    def groups(self, pointer: SnapshotPointer, request: PlanRequest) -> RewritePlan:
+        """Returns what the job would rewrite now, without reading a manifest of a segment.
+
+        Raises:
+            InvalidRequest: a recluster of a table without a cluster key; invalid bounds.
+            InvalidFilter, UnknownColumn, FilterTypeMismatch: the filter is invalid.
+        """
+        _check(request)
+        scan = LayoutScan(self._manifests, self._layers(pointer))
+        allowed = self._allowed(scan, request)
+        default = block_target_of(scan.head.properties)
+        target = BlockTarget(
+            rows=request.target_rows or default.rows, size_bytes=request.target_bytes or default.size_bytes
+        )
         if request.job == "purge":
-            return self._purge(answer, scan, target, request, allowed)
+            return _purge(scan, target, request, allowed)
+        key = scan.head.cluster_key
+        where: Extents | None = None
+        if key is not None:
+            where = scan.extents(key.kind, cluster_leaves(scan.head.schema, key.columns))
+        if request.job == "compact":
+            return _compact(scan, where, target, request, allowed)
         if where is None:
             raise InvalidRequest("the table has no cluster key, so it cannot be reclustered")
-        aims = Aims(target=target)
-        aims = msgspec.structs.replace(
-            aims,
-            target_depth=request.target_depth or aims.target_depth,
-            max_bytes=request.max_bytes or aims.max_bytes,
-            min_gain=aims.min_gain if request.min_gain is None else request.min_gain,
-        )
-        selection = select(where, scan.sizes(), aims, allowed=allowed)
-        described = leaves if isinstance(where, Boxes) else ()
-        tasks = [
-            PlannedTask(
-                blocks=self._facts(scan, each.blocks),
-                row_count=each.rows,
-                file_size_bytes=each.size_bytes,
-                pieces=int(target.blocks_of(each.rows, each.size_bytes)),
-                level=each.level,
-                blocks_saved=each.blocks_saved,
-                bytes_saved=each.bytes_saved,
-                col_stats=tuple(scan.statistics(np.asarray(each.blocks), described)) if described else (),
-            )
-            for each in selection.tasks
-        ]
-        return msgspec.structs.replace(
-            answer, tasks=tuple(tasks), reason=selection.reason, remaining_bytes=selection.remaining_bytes
-        )
-
-    def _purge(
-        self, answer: PlanAnswer, scan: LayoutScan, target: BlockTarget, request: PlanRequest, allowed: Mask | None
-    ) -> PlanAnswer:
-        """Returns the plan of a purge: each block alone, those with the largest share of deleted rows first."""
-        share = PURGE_SHARE if request.min_deleted_share is None else request.min_deleted_share
-        chosen = _to_purge(scan, share, allowed)
-        limits = Limits()
-        within = np.cumsum(scan.file_size[chosen]) <= (request.max_bytes or limits.max_bytes)
-        within &= np.arange(len(chosen)) < (request.max_blocks or limits.max_blocks)
-        taken, left = chosen[within], chosen[~within]
-        sizes, levels = scan.live_sizes(), scan.sizes().level
-        tasks = [
-            PlannedTask(
-                blocks=self._facts(scan, np.array([number])),
-                row_count=int(sizes.rows[number]),
-                file_size_bytes=int(scan.file_size[number]),
-                pieces=int(target.blocks_of(sizes.rows[number], sizes.size_bytes[number])),
-                level=max(0, int(levels[number])),
-            )
-            for number in taken.tolist()
-        ]
-        if len(left):
-            reason = "the limit max_bytes or max_blocks is reached" if tasks else "each block exceeds max_bytes"
-        else:
-            reason = (
-                f"no other block has {share:.0%} or more of its rows deleted" if share else "no other has deleted rows"
-            )
-        return msgspec.structs.replace(
-            answer,
-            tasks=tuple(tasks),
-            reason=reason,
-            remaining_blocks=len(left),
-            remaining_bytes=int(scan.file_size[left].sum()),
-        )
+        return _recluster(scan, where, target, request, allowed)
 
     def blocks(
         self, pointer: SnapshotPointer, locations: Sequence[str], reader_features: Iterable[str] = ()
@@ -227,6 +204,89 @@ class Planning:
                 numbers.tolist(), scan.identities(numbers), scan.levels(numbers), strict=True
             )
         )
+
+
+def _compact(
+    scan: LayoutScan, where: Extents | None, target: BlockTarget, request: PlanRequest, allowed: Mask | None
+) -> RewritePlan:
+    """Returns the plan of a compaction."""
+    limits = Limits()
+    limits = Limits(max_bytes=request.max_bytes or limits.max_bytes, max_blocks=request.max_blocks or limits.max_blocks)
+    packing = pack(where, scan.live_sizes(), target, limits, allowed=allowed)
+    groups = [
+        RewriteGroup(
+            blocks=np.asarray(each.blocks),
+            row_count=each.rows,
+            file_size_bytes=int(scan.file_size[each.blocks].sum()),
+            pieces=each.pieces,
+            level=each.level,
+        )
+        for each in packing.bins
+    ]
+    return RewritePlan(
+        scan=scan, groups=tuple(groups), reason=packing.reason, remaining_blocks=packing.remaining_blocks
+    )
+
+
+def _recluster(
+    scan: LayoutScan, where: Extents, target: BlockTarget, request: PlanRequest, allowed: Mask | None
+) -> RewritePlan:
+    """Returns the plan of a recluster."""
+    aims = Aims(target=target)
+    aims = msgspec.structs.replace(
+        aims,
+        target_depth=request.target_depth or aims.target_depth,
+        max_bytes=request.max_bytes or aims.max_bytes,
+        min_gain=aims.min_gain if request.min_gain is None else request.min_gain,
+    )
+    selection = select(where, scan.sizes(), aims, allowed=allowed)
+    groups = [
+        RewriteGroup(
+            blocks=np.asarray(each.blocks),
+            row_count=each.rows,
+            file_size_bytes=each.size_bytes,
+            pieces=int(target.blocks_of(each.rows, each.size_bytes)),
+            level=each.level,
+            blocks_saved=each.blocks_saved,
+            bytes_saved=each.bytes_saved,
+        )
+        for each in selection.tasks
+    ]
+    return RewritePlan(
+        scan=scan, groups=tuple(groups), reason=selection.reason, remaining_bytes=selection.remaining_bytes
+    )
+
+
+def _purge(scan: LayoutScan, target: BlockTarget, request: PlanRequest, allowed: Mask | None) -> RewritePlan:
+    """Returns the plan of a purge: each block alone, those with the largest share of deleted rows first."""
+    share = PURGE_SHARE if request.min_deleted_share is None else request.min_deleted_share
+    chosen = _to_purge(scan, share, allowed)
+    limits = Limits()
+    within = np.cumsum(scan.file_size[chosen]) <= (request.max_bytes or limits.max_bytes)
+    within &= np.arange(len(chosen)) < (request.max_blocks or limits.max_blocks)
+    taken, left = chosen[within], chosen[~within]
+    sizes, levels = scan.live_sizes(), scan.sizes().level
+    groups = [
+        RewriteGroup(
+            blocks=np.array([number]),
+            row_count=int(sizes.rows[number]),
+            file_size_bytes=int(scan.file_size[number]),
+            pieces=int(target.blocks_of(sizes.rows[number], sizes.size_bytes[number])),
+            level=max(0, int(levels[number])),
+        )
+        for number in taken.tolist()
+    ]
+    if len(left):
+        reason = "the limit max_bytes or max_blocks is reached" if groups else "each block exceeds max_bytes"
+    else:
+        reason = f"no other block has {share:.0%} or more of its rows deleted" if share else "no other has deleted rows"
+    return RewritePlan(
+        scan=scan,
+        groups=tuple(groups),
+        reason=reason,
+        remaining_blocks=len(left),
+        remaining_bytes=int(scan.file_size[left].sum()),
+    )
 
 
 def _to_purge(scan: LayoutScan, min_deleted_share: float, allowed: Mask | None) -> Rows:

@@ -162,6 +162,95 @@ class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     left_out: dict[str, str] = {}
 
 
+CandidateKind = Literal["recluster", "cluster_key", "compact", "index", "drop_index", "purge", "vacuum"]
+
+
+class CandidatesRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``POST .../candidates``: what could be done for the table, the best first. Changes nothing.
+
+    ``top``: how many with a prediction are returned. ``recorded``: the number of recorded filters to replay, the latest
+    ones. ``sample_blocks``: number of blocks to read for each index or key, to measure instead of estimating; 0:
+    nothing is read. ``seed``: for the sample of blocks and of literals.
+    """
+
+    top: Annotated[int, Meta(ge=1, le=100)] = 5
+    recorded: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    sample_blocks: Annotated[int, Meta(ge=0, le=1_000)] = 0
+    seed: Annotated[int, Meta(ge=0)] = 0
+
+
+class CandidateGain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one use of a recorded filter reads on average, before and after.
+
+    ``at_least``, ``at_most``: limits of ``after`` where it is known only within them. ``filters``: number of filters
+    that the averages cover, used ``times`` times; ``unknown``: number of the others, and ``reason`` why.
+    """
+
+    before: Cost
+    after: Cost
+    filters: int
+    times: int
+    at_least: Cost | None = None
+    at_most: Cost | None = None
+    unknown: int = 0
+    reason: str = ""
+
+
+class CandidateCost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What it takes: ``blocks`` of ``rewritten_bytes`` bytes of files that are read and written anew, blocks of
+    ``read_bytes`` that are only read, and ``index_bytes`` of a new index (None: cannot be estimated)."""
+
+    blocks: int = 0
+    rewritten_bytes: int = 0
+    read_bytes: int = 0
+    index_bytes: float | None = 0.0
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that could be done. ``text``: one sentence with the prediction. ``command``: does it.
+
+    ``gain`` None: the reads of the recorded filters do not change, or, with ``missing``, cannot be predicted; this
+    says what is missing. ``freed_bytes``: bytes of files that are no longer needed afterwards, the old files of a
+    rewrite not counted. ``rests_on``: the sources of the prediction. ``job`` and ``arguments``: the kind of job that
+    does it, or a part of it; None: no job does. ``index``, ``index_name``, ``cluster_key``: what the command names.
+    """
+
+    kind: CandidateKind
+    text: str
+    command: str
+    gain: CandidateGain | None = None
+    freed_bytes: float | None = None
+    cost: CandidateCost = CandidateCost()
+    rests_on: tuple[str, ...] = ()
+    missing: str = ""
+    job: str | None = None
+    arguments: dict[str, Any] = {}
+    index: IndexChange | None = None
+    index_name: str | None = None
+    cluster_key: tuple[str, ...] = ()
+
+
+class CandidatesAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``candidates``: with a prediction, the best first. ``unpredicted``: those that cannot be predicted. ``tried``:
+    number of changes that were evaluated.
+
+    ``filters``: number of filters that were replayed, recorded and reported ones; ``left_out``: recorded filters that
+    could not be, and why. ``reported_blocks``: blocks that the filters of readers' reports read now; ``empty_blocks``:
+    of these, those reported to have no row.
+    """
+
+    snapshot_id: str
+    blocks_total: int
+    bytes_total: int
+    candidates: tuple[Candidate, ...]
+    unpredicted: tuple[Candidate, ...] = ()
+    tried: int = 0
+    filters: int = 0
+    reported_blocks: int = 0
+    empty_blocks: int = 0
+    left_out: dict[str, str] = {}
+
+
 class WhyNotRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``POST .../why-not``: why indexes do not help with a filter. ``index``: only the index with this name."""
 
