@@ -33,6 +33,15 @@ CALLS: list[tuple[str, Callable[[Any], Any], str, str, Any, Any, Any]] = [
         None,
     ),
     (
+        "candidates",
+        lambda table: table.candidates(3, recorded=7, sample_blocks=2, seed=1),
+        "POST",
+        "candidates",
+        {"top": 3, "recorded": 7, "sample_blocks": 2, "seed": 1},
+        wire.CandidatesAnswer(snapshot_id="s", blocks_total=1, bytes_total=1, candidates=()),
+        None,
+    ),
+    (
         "what if, an index",
         lambda table: table.what_if(
             index=wire.IndexChange(kind="keys", expression="a"),

@@ -62,6 +62,31 @@ REASONS = wire.WhyNotAnswer(
     ),
     predicates=("a > 1",),
 )
+CANDIDATES = wire.CandidatesAnswer(
+    snapshot_id="s1",
+    blocks_total=1000,
+    bytes_total=10_000_000,
+    candidates=(
+        wire.Candidate(
+            kind="index",
+            text="An index of kind bloom on a: a filter reads 10.5 blocks",
+            command="lamella index create --refresh -- db.t a_bloom bloom a",
+            gain=wire.CandidateGain(before=NOW, after=THEN, filters=2, times=9),
+            cost=wire.CandidateCost(read_bytes=10_000_000, index_bytes=12_000.0),
+            rests_on=("statistics", "2 recorded filters"),
+        ),
+    ),
+    unpredicted=(
+        wire.Candidate(
+            kind="compact", text="Compacting 9 blocks", command="lamella compact -- db.t", missing="no filters"
+        ),
+    ),
+    tried=12,
+    filters=2,
+    reported_blocks=40,
+    empty_blocks=30,
+    left_out={"b = '?'": "there is no column 'b'"},
+)
 RECORDED = wire.RecordedList(
     mode="shape",
     filters=(
@@ -93,6 +118,29 @@ def test_advise_asks_and_shows_scores() -> None:
     assert requests == [("POST", "t/advice", {"columns": ["a", "b"], "kinds": ["bloom"], "budget_share": 0.01})]
     for piece in ("bounds", " 12 ", "10 to 80", "12.0 kB, too large", "12.0 %", "l left out: a row can have"):
         assert piece in result.output
+
+
+def test_advise_top_says_what_to_do() -> None:
+    """In words, each with its command on a line of its own; what cannot be predicted stands apart."""
+    result, requests = run(CANDIDATES, "advise", "db.t", "--top", "3", "--recorded", "9", "--sample", "4")
+    assert result.exit_code == 0, result.output
+    assert requests == [("POST", "t/candidates", {"top": 3, "recorded": 9, "sample_blocks": 4})]
+    lines = [line.strip() for line in result.output.splitlines()]
+    assert "1. An index of kind bloom on a: a filter reads 10.5 blocks." in lines
+    assert "cost: blocks of 10.0 MB are read, the index takes 12.0 kB" in lines
+    assert "lamella index create --refresh -- db.t a_bloom bloom a" in lines
+    assert "readers reported no row in 30 of the 40 blocks that their filters read" in lines
+    assert lines[lines.index("cannot tell:") :] == [
+        "cannot tell:",
+        "- Compacting 9 blocks: no filters",
+        "lamella compact -- db.t",
+        "left out: b = '?': there is no column 'b'",
+    ]
+    result, _ = run(CANDIDATES, "advise", "db.t", "--top", "3", "--json")
+    assert msgspec.json.decode(result.output, type=wire.CandidatesAnswer) == CANDIDATES
+    nothing = msgspec.structs.replace(CANDIDATES, candidates=(), unpredicted=())
+    assert "no change is known to help" in run(nothing, "advise", "db.t", "--top", "3")[0].output
+    assert run(CANDIDATES, "advise", "db.t", "--top", "3", "--columns", "a")[0].exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -138,3 +138,21 @@ def test_a_number_that_cannot_be_is_refused(table: tuple[TableApi, Table], wrong
     body = {"cluster_key": ["b"], "filters": ["a = 1"], **wrong}
     problem = raw.api.problem("POST", f"{raw.path}/what-if", body)
     assert (problem.status, problem.code) == (400, "invalid_request")
+
+
+def test_candidates_over_http(table: tuple[TableApi, Table]) -> None:
+    """Without filters nothing can be predicted; what was pruned leads to an index, with its command."""
+    made, handle = table
+    found = handle.candidates()
+    assert found.candidates == ()
+    assert "cluster_key" in {each.kind for each in found.unpredicted}
+    for number in range(0, 1000, 100):
+        handle.prune(f"b = {number}")
+    found = handle.candidates(sample_blocks=BLOCKS)
+    assert found.filters > 0
+    index = next(each for each in found.candidates if each.kind == "index")
+    assert index.command.startswith(f"lamella index create --refresh -- {made.namespace}.{made.name} b_")
+    assert index.gain is not None
+    assert index.gain.after.blocks < index.gain.before.blocks
+    with pytest.raises(InvalidRequest):
+        handle.candidates(0)

@@ -266,7 +266,7 @@ def test_the_api_describes_itself_wholly(local: World) -> None:
     """Every route is in the OpenAPI document, with its bodies, parameters and errors, and every reference resolves."""
     document = openapi(local)
     operations = {(method, path) for path, methods in document["paths"].items() for method in methods}
-    assert len(operations) == 127
+    assert len(operations) == 128
     assert ("post", "/v1/namespaces/{namespace}/tables/{table}/prune") in operations
     schemas = document["components"]["schemas"]
     assert {reference.removeprefix("#/components/schemas/") for reference in references(document)} <= set(schemas)
@@ -279,7 +279,17 @@ def test_the_api_describes_itself_wholly(local: World) -> None:
             assert named == re.findall(r"{(\w+)}", path)
             assert operation["summary"]
             assert "default" in operation["responses"]
-            asks = path.endswith(("/prune", "/prune/batch", "/diff", "/aggregate", "/advice", "/what-if", "/why-not"))
+            questions = (
+                "/prune",
+                "/prune/batch",
+                "/diff",
+                "/aggregate",
+                "/advice",
+                "/what-if",
+                "/why-not",
+                "/candidates",
+            )
+            asks = path.endswith(questions)
             asks = asks or path.endswith(("/plan", "/blocks"))
             again = ("/verify", "{table}/vacuum", "/vacuum-dropped", "/feedback", "/recorded")
             repeatable = (

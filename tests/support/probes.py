@@ -147,6 +147,7 @@ PROBES: Final[Mapping[str, Probe]] = {
     "plan": Probe(body=lambda p: {"job": "compact", **_snapshot(p)}),
     "blocks": Probe(body=lambda p: {"locations": list(p.blocks), **_snapshot(p)}),
     "advise": Probe(body=_snapshot),
+    "candidates": Probe(body=_nothing),
     "what_if": Probe(body=lambda p: {**_snapshot(p), "cluster_key": [p.column], "filters": ["id = 1"]}),
     "why_not": Probe(body=lambda p: {**_snapshot(p), "filter": f"{p.column} = '{p.value}'"}),
     "list_recorded": Probe(),

@@ -14,6 +14,8 @@ from lamella.service.http.routing import RouteFactory, ServedOperation
 from lamella.snapshot.wire import (
     AdviceAnswer,
     AdviceRequest,
+    CandidatesAnswer,
+    CandidatesRequest,
     RecordedList,
     WhatIfAnswer,
     WhatIfRequest,
@@ -30,6 +32,9 @@ class Advisor(Protocol):
 
     def what_if(self, table: TableRecord, request: WhatIfRequest) -> WhatIfAnswer:
         """What filters would read after a change."""
+
+    def candidates(self, table: TableRecord, request: CandidatesRequest) -> CandidatesAnswer:
+        """What could be done for a table."""
 
     def why_not(self, table: TableRecord, request: WhyNotRequest) -> WhyNotAnswer:
         """Why indexes do not help with a filter."""

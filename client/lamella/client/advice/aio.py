@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from lamella.client.advice.calls import (
     QueryOptions,
     advice_call,
+    candidates_call,
     clear_recorded_filters_call,
     recorded_filters_call,
     what_if_call,
@@ -15,7 +16,7 @@ from lamella.client.advice.calls import (
 )
 from lamella.client.http.aio.runner import AsyncCallRunner
 from lamella.client.http.call import Filter, TableName
-from lamella.snapshot.wire import AdviceAnswer, IndexChange, RecordedList, WhatIfAnswer, WhyNotAnswer
+from lamella.snapshot.wire import AdviceAnswer, CandidatesAnswer, IndexChange, RecordedList, WhatIfAnswer, WhyNotAnswer
 
 
 class AsyncTableAdvice:
@@ -67,6 +68,19 @@ class AsyncTableAdvice:
         return await self._lake.run(
             what_if_call(self._name, index, cluster_key, rows_per_block, filters, recorded, sample_blocks, seed, moment)
         )
+
+    async def candidates(
+        self, top: int = 5, *, recorded: int = 100, sample_blocks: int = 0, seed: int = 0
+    ) -> CandidatesAnswer:
+        """What could be done for the table: the ``top`` changes that save the recorded filters most, with their cost
+        and the command that does each; apart from these, what cannot be predicted and what is missing for it.
+
+        ``recorded``: the latest so many recorded filters are replayed. ``sample_blocks``: read so many blocks for each
+        index or cluster key, to measure instead of estimating. Changes nothing.
+
+        Raises InvalidRequest, TableNotFound.
+        """
+        return await self._lake.run(candidates_call(self._name, top, recorded, sample_blocks, seed))
 
     async def why_not(self, filter: Filter, index: str | None = None, **moment: Unpack[QueryOptions]) -> WhyNotAnswer:
         """Why indexes (``index``: only that one) do not help with a filter.

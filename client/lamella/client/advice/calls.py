@@ -18,6 +18,8 @@ from lamella.snapshot.advice import operations
 from lamella.snapshot.wire import (
     AdviceAnswer,
     AdviceRequest,
+    CandidatesAnswer,
+    CandidatesRequest,
     IndexChange,
     RecordedCleared,
     RecordedList,
@@ -81,6 +83,12 @@ def what_if_call(
         **_query_members(moment),
     )
     return make_call(operations.WHAT_IF, name, body=request)
+
+
+def candidates_call(name: TableName, top: int, recorded: int, sample_blocks: int, seed: int) -> Call[CandidatesAnswer]:
+    """What could be done for the table."""
+    request = CandidatesRequest(top=top, recorded=recorded, sample_blocks=sample_blocks, seed=seed)
+    return make_call(operations.CANDIDATES, name, body=request)
 
 
 def why_not_call(name: TableName, filter: Filter, index: str | None, moment: QueryOptions) -> Call[WhyNotAnswer]:

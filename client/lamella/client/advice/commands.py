@@ -11,6 +11,8 @@ from lamella.client.cli.output import print_table, size_text, time_text
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import (
     AdviceAnswer,
+    Candidate,
+    CandidatesAnswer,
     Cost,
     IndexChange,
     IndexSize,
@@ -36,8 +38,27 @@ _SNAPSHOT = click.option(
     type=click.FloatRange(min=0, min_open=True),
     help="Maximum size of an index as a fraction of the data.",
 )
+@click.option(
+    "--top",
+    type=click.IntRange(1, 100),
+    help="Instead of scores: this many changes that would save the recorded filters most, each with its command.",
+)
+@click.option(
+    "--recorded",
+    type=click.IntRange(1, 1_000),
+    default=100,
+    show_default=True,
+    help="With --top: how many recorded filters to try.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(0, 1_000),
+    default=0,
+    show_default=True,
+    help="With --top: read this many blocks for each index or cluster key and measure on them.",
+)
 @_SNAPSHOT
-@with_session()
+@with_session(timeout_s=600.0)
 def advise(
     session: Session,
     table: str,
@@ -45,9 +66,26 @@ def advise(
     kinds: str | None,
     budget_bytes: float | None,
     budget_share: float | None,
+    top: int | None,
+    recorded: int,
+    sample: int,
     snapshot_id: str | None,
 ) -> None:
-    """Score columns and index kinds from 0 to 100 and estimate the size of each index. Reads no data."""
+    """Score columns and index kinds from 0 to 100 and estimate the size of each index, without reading data; or, with
+    --top, say what to do for the table: a recluster, another cluster key, a compaction, an index, a purge, a vacuum.
+
+    Changes nothing.
+    """
+    if top is not None:
+        given = (columns, kinds, budget_bytes, budget_share, snapshot_id)
+        if any(each is not None for each in given):
+            raise click.UsageError("--top has no columns, kinds, budget, share or snapshot")
+        found = session.lake.table(table).candidates(top, recorded=recorded, sample_blocks=sample)
+        if session.as_json:
+            session.emit(found)
+        else:
+            _show_candidates(found)
+        return
     answer = session.lake.table(table).advise(
         _names(columns),
         _names(kinds),
@@ -189,6 +227,48 @@ def clear(session: Session, table: str) -> None:
         session.emit(RecordedCleared(filters=count))
     else:
         click.echo(f"{table}: {count:,} recorded filters deleted")
+
+
+def _show_candidates(answer: CandidatesAnswer) -> None:
+    click.echo(
+        f"snapshot {answer.snapshot_id}, {answer.blocks_total:,} blocks: {answer.tried:,} changes tried on "
+        f"{answer.filters:,} filters"
+    )
+    if answer.reported_blocks:
+        click.echo(
+            f"readers reported no row in {answer.empty_blocks:,} of the {answer.reported_blocks:,} blocks that their "
+            "filters read"
+        )
+    if not answer.candidates:
+        click.echo("no change is known to help")
+    for number, each in enumerate(answer.candidates, start=1):
+        click.echo(f"{number}. {each.text}.")
+        cost = _cost_words(each)
+        if cost:
+            click.echo(f"   cost: {cost}")
+        click.echo(f"   based on {'; '.join(each.rests_on)}")
+        click.echo(f"   {each.command}")
+    if answer.unpredicted:
+        click.echo("cannot tell:")
+    for each in answer.unpredicted:
+        click.echo(f"- {each.text}: {each.missing}")
+        click.echo(f"  {each.command}")
+    for text, reason in answer.left_out.items():
+        click.echo(f"left out: {text}: {reason}")
+
+
+def _cost_words(candidate: Candidate) -> str:
+    cost = candidate.cost
+    parts = []
+    if cost.rewritten_bytes:
+        parts.append(f"{cost.blocks:,} blocks of {size_text(cost.rewritten_bytes)} are written anew")
+    if cost.read_bytes:
+        parts.append(f"blocks of {size_text(cost.read_bytes)} are read")
+    if cost.index_bytes is None:
+        parts.append("the size of the index is not known")
+    elif cost.index_bytes:
+        parts.append(f"the index takes {size_text(round(cost.index_bytes))}")
+    return ", ".join(parts)
 
 
 def _show_scores(answer: AdviceAnswer) -> None:

@@ -9,6 +9,7 @@ from lamella.service.advice.routes import AdviceRoutes
 from lamella.service.catalog import Catalog
 from lamella.service.features import Feature
 from lamella.service.history.history import History
+from lamella.service.maintenance.table_health import TableHealths
 from lamella.service.usage.filters import FilterRecorder
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import Warehouse
@@ -18,6 +19,7 @@ class _Parts(Protocol):
     """The parts of the service that advice uses."""
 
     catalog: Catalog
+    healths: TableHealths
     history: History
     recorder: FilterRecorder
     store: Store
@@ -26,5 +28,5 @@ class _Parts(Protocol):
 
 def register(core: _Parts) -> Feature:
     """Register the operations of advice, and the advice that the dashboard shows."""
-    advice = Advice(core.warehouse, core.store, core.history, core.recorder)
+    advice = Advice(core.warehouse, core.store, core.history, core.recorder, core.catalog, core.healths)
     return Feature(operations=AdviceRoutes(catalog=core.catalog, advice=advice).operations(), advisor=advice)

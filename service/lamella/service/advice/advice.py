@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from lamella.service.catalog import RecordedFilter, TableRecord
+from lamella.service.catalog import Catalog, RecordedFilter, StoredJson, TableRecord
 from lamella.service.history.history import History, trusted_manifests
+from lamella.service.maintenance.table_health import TableHealths
+from lamella.service.usage.feedback import FeedbackQuery
 from lamella.service.usage.filters import FilterRecorder, as_recorded
+from lamella.snapshot.advice.candidates import Candidates, Upkeep
 from lamella.snapshot.advice.scores import Advising
 from lamella.snapshot.advice.what_if import WhatIf
 from lamella.snapshot.advice.why_not import WhyNot
+from lamella.snapshot.advice.workload import Reported
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import check_together, read_filter
 from lamella.snapshot.manifest import SnapshotPointer
@@ -18,15 +22,19 @@ from lamella.snapshot.warehouse.read_costs import ReplayedFilter
 from lamella.snapshot.wire import (
     AdviceAnswer,
     AdviceRequest,
+    CandidatesAnswer,
+    CandidatesRequest,
     RecordedCleared,
     RecordedInfo,
     RecordedList,
+    TableHealth,
     WhatIfAnswer,
     WhatIfRequest,
     WhyNotAnswer,
     WhyNotRequest,
 )
 
+_QUERY = StoredJson(FeedbackQuery, "a reported filter")
 #: Most recorded filters in one listing.
 MAX_LISTED = 10_000
 
@@ -34,11 +42,22 @@ MAX_LISTED = 10_000
 class Advice:
     """Gives advice on one table at a time; it changes only the recorded filters."""
 
-    def __init__(self, warehouse: Warehouse, store: Store, history: History, recorder: FilterRecorder) -> None:
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        store: Store,
+        history: History,
+        recorder: FilterRecorder,
+        catalog: Catalog,
+        healths: TableHealths,
+    ) -> None:
         access = IndexAccess(warehouse.manifests)
         self._scores = Advising(warehouse.manifests)
         self._what_if = WhatIf(warehouse.manifests, access, store)
         self._why_not = WhyNot(warehouse.manifests, access)
+        self._candidates = Candidates(warehouse.manifests, access, warehouse.planning, store)
+        self._catalog = catalog
+        self._healths = healths
         self._history = history
         self._recorder = recorder
 
@@ -66,6 +85,27 @@ class Advice:
         with trusted_manifests():
             return self._what_if.answer(pointer, request, filters, recorded)
 
+    def candidates(self, table: TableRecord, request: CandidatesRequest) -> CandidatesAnswer:
+        """Return what could be done for the current snapshot. Raises ManifestError, StoreError, Unavailable."""
+        recorded = [as_recorded(each) for each in self._recorder.filters(table.table_id, request.recorded)]
+        reported = self._reported(table, request.recorded)
+        upkeep = _upkeep(self._healths.peek(table), table.pointer)
+        with trusted_manifests():
+            return self._candidates.of(
+                table.pointer, f"{table.namespace}.{table.name}", request, recorded, reported, upkeep
+            )
+
+    def _reported(self, table: TableRecord, at_most: int) -> list[Reported]:
+        """Return the filters of readers' reports, the latest first."""
+        records = sorted(self._catalog.feedback(table.table_id), key=lambda each: -each.used_at_ms)
+        queries = [(each, _QUERY.decode(each.filter_json)) for each in records[:at_most]]
+        return [
+            Reported(
+                filter=query.filter, blocks=each.blocks, time_zone=query.time_zone, case_sensitive=query.case_sensitive
+            )
+            for each, query in queries
+        ]
+
     def why_not(self, table: TableRecord, request: WhyNotRequest) -> WhyNotAnswer:
         """Explain a query. Raises as :meth:`lamella.snapshot.advice.why_not.WhyNot.answer`, SnapshotNotFound,
         InvalidFilter.
@@ -90,6 +130,21 @@ class Advice:
         return self._history.pointer(
             table, snapshot_id=request.snapshot_id, timestamp=request.timestamp, time_zone=request.time_zone
         )
+
+
+def _upkeep(health: TableHealth | None, pointer: SnapshotPointer) -> Upkeep:
+    """Return what is known of a table's history; it may be of an earlier snapshot."""
+    if health is None:
+        return Upkeep(reason="the table is being measured; ask again soon")
+    expired = health.expired
+    return Upkeep(
+        snapshots=health.snapshots,
+        expired_snapshots=health.expired_snapshots,
+        min_bytes=None if expired is None else expired.min_bytes,
+        max_bytes=None if expired is None else expired.max_bytes,
+        earlier_snapshot_id=None if health.snapshot_id == pointer.snapshot_id else health.snapshot_id,
+        reason=health.missing.get("expired", "") or health.missing.get("expired_snapshots", ""),
+    )
 
 
 def _info(each: RecordedFilter) -> RecordedInfo:

@@ -1,4 +1,4 @@
-"""Routes of ``.../advice``, ``.../what-if``, ``.../why-not`` and ``.../recorded``."""
+"""Routes of ``.../advice``, ``.../what-if``, ``.../candidates``, ``.../why-not`` and ``.../recorded``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from lamella.service.process.threads import Threads
 from lamella.snapshot.advice import operations
 from lamella.snapshot.wire import (
     AdviceRequest,
+    CandidatesRequest,
     WhatIfRequest,
     WhyNotRequest,
 )
 
 _ADVICE: Final = msgspec.json.Decoder(AdviceRequest)
 _WHAT_IF: Final = msgspec.json.Decoder(WhatIfRequest)
+_CANDIDATES: Final = msgspec.json.Decoder(CandidatesRequest)
 _WHY_NOT: Final = msgspec.json.Decoder(WhyNotRequest)
 #: Concurrent requests of this kind in a process, so that they do not use up the prunes' threads.
 _AT_ONCE: Final = 2
@@ -48,6 +50,11 @@ class AdviceRoutes:
         body = await request.body()
         return await self._answer(request, lambda table: self._advice.what_if(table, read_json(_WHAT_IF, body)))
 
+    async def candidates(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        return await self._answer(request, lambda table: self._advice.candidates(table, read_json(_CANDIDATES, body)))
+
     async def why_not(self, request: Request) -> Response:
         require_json(request)
         body = await request.body()
@@ -68,6 +75,7 @@ class AdviceRoutes:
         return (
             ServedOperation(operations.ADVISE, self.advise),
             ServedOperation(operations.WHAT_IF, self.what_if),
+            ServedOperation(operations.CANDIDATES, self.candidates),
             ServedOperation(operations.WHY_NOT, self.why_not),
             ServedOperation(operations.LIST_RECORDED, self.list_recorded),
             ServedOperation(operations.CLEAR_RECORDED, self.clear_recorded),

@@ -8,6 +8,8 @@ from lamella.snapshot.errors import IndexNotFound, UnknownColumn
 from lamella.snapshot.wire import (
     AdviceAnswer,
     AdviceRequest,
+    CandidatesAnswer,
+    CandidatesRequest,
     RecordedCleared,
     RecordedList,
     WhatIfAnswer,
@@ -46,6 +48,23 @@ WHAT_IF: Final = Operation(
     request_type=WhatIfRequest,
     answer_type=WhatIfAnswer,
     errors=(*OF_A_SNAPSHOT, *OF_A_FILTER),
+    is_question=True,
+    is_large=True,
+)
+
+CANDIDATES: Final = Operation(
+    name="candidates",
+    method="POST",
+    path=TABLE + "/candidates",
+    permission=on_table("maintain"),
+    summary="List what could be done for a table",
+    tag="Advice",
+    description="For a recluster, another cluster key, a compaction, new and unused indexes, a purge and a vacuum: "
+    "what the recorded filters read now and would read then, the cost, and the command that does it, the best first. "
+    "Nothing is changed. What cannot be predicted is listed apart, with what is missing.",
+    request_type=CandidatesRequest,
+    answer_type=CandidatesAnswer,
+    errors=OF_A_SNAPSHOT,
     is_question=True,
     is_large=True,
 )
