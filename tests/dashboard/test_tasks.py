@@ -98,7 +98,7 @@ def clicks(page: Page) -> Iterator[Clicks]:
     assert 0 < found.count <= _MAX_CLICKS
 
 
-def test_a_table_is_kept_in_shape(clicks: Clicks, lake: Lamella) -> None:
+def test_a_table_gets_the_usual_rules(clicks: Clicks, lake: Lamella) -> None:
     """The table, its upkeep, the button."""
     clicks.table(EVENTS)
     clicks.tab("Upkeep")

@@ -14,7 +14,7 @@ from fixtures_server import ServerProcess, start_shared
 from lamella.client import Lamella
 from lamella.service.dashboard.upkeep import PRESET, duration_s, duration_text, read_rules, rule_lines
 from lamella.snapshot.errors import InvalidRequest, PolicyNotFound
-from lamella.snapshot.wire import CompactRule, Policy, PutSchedule, Rule, ScheduleInfo, VacuumRule
+from lamella.snapshot.wire import CompactRule, Policy, PutSchedule, ReclusterRule, Rule, ScheduleInfo, VacuumRule
 from support.dashboard_tables import EVENTS, fill
 from support.posted_forms import Form, Screens
 
@@ -261,7 +261,8 @@ RULES = st.builds(Rule, every_s=st.integers(1, 10**6), cool_down_s=st.integers(0
 @given(
     st.builds(
         Policy,
-        compact=st.none() | st.builds(CompactRule, small_blocks=st.none() | st.integers(1, 10**6)),
+        compact=st.none() | st.builds(CompactRule, small_blocks=st.none() | st.integers(1, 10**12)),
+        recluster=st.none() | st.builds(ReclusterRule, average_depth=st.none() | st.floats(1, 1e9)),
         vacuum=st.none() | st.builds(VacuumRule, arguments=st.sampled_from([{}, {"execute": True}])),
         verify=st.none() | RULES,
     )

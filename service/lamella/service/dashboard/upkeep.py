@@ -351,7 +351,7 @@ def rule_lines(policy: Policy) -> list[RuleLine]:
             RuleLine(
                 kind=kind,
                 is_on=rule is not None,
-                threshold="" if threshold is None else f"{threshold:g}",
+                threshold="" if threshold is None else str(threshold).removesuffix(".0"),
                 every="" if rule is None or rule.every_s is None else duration_text(rule.every_s),
                 cool_down=duration_text(3_600 if rule is None else rule.cool_down_s),
                 deletes=rule is not None and bool(rule.arguments.get(EXECUTE)),
