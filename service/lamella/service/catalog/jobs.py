@@ -136,6 +136,8 @@ class SqlJobs(SqlSession):
             query = query.where(jobs.c.namespace == which.table[0], jobs.c.table_name == which.table[1])
         if which.within is not None:
             query = query.where(_TABLE_OF_JOB.where(or_(false(), *(_is_in(*scope) for scope in which.within))))
+        if which.finished_since_ms is not None:
+            query = query.where(jobs.c.finished_ms >= which.finished_since_ms)
         if before_id is not None:
             query = query.where(jobs.c.job_id < before_id)
         return [JobRecord(**row) for row in self._rows(query.order_by(jobs.c.job_id.desc()).limit(limit), {})]

@@ -20,9 +20,11 @@ from lamella.service.catalog.records import (
     ClaimResult,
     CommitGuard,
     DroppedTable,
+    DroppedUse,
     DueSchedule,
     FeedbackBounds,
     FeedbackRecord,
+    FoundTag,
     HistoryEntry,
     JobEnding,
     JobFilter,
@@ -30,15 +32,20 @@ from lamella.service.catalog.records import (
     JobReport,
     KeyRecord,
     LeaseRecord,
+    ListedTable,
     NamespaceUse,
     PolicyRecord,
     PruneRateRow,
     RecordedBounds,
     RecordedFilter,
     ScheduleRecord,
+    Scopes,
     StoredAnswer,
     SweepMark,
+    TableFilter,
+    TableOrder,
     TableRecord,
+    TableVersion,
     TagRecord,
 )
 from lamella.snapshot.wire import AuditEntry, GrantInfo, JobLine, NamespaceInfo, PruneRate, ViewInfo
@@ -243,7 +250,37 @@ class JobCatalog(Protocol):
         """
 
 
-class Catalog(AccessCatalog, JobCatalog, UsageCatalog, Protocol):
+class ListingCatalog(Protocol):
+    """Lists and searches over all namespaces. ``within``: only where the caller may read; None: everywhere."""
+
+    def listed_tables(
+        self,
+        which: TableFilter,
+        *,
+        order: TableOrder = "name",
+        descending: bool = False,
+        offset: int = 0,
+        limit: int,
+    ) -> list[ListedTable]:
+        """Return up to ``limit`` live tables; those that are equal in ``order`` are sorted by name."""
+
+    def count_tables(self, which: TableFilter) -> int:
+        """Return how many live tables there are."""
+
+    def table_versions(self) -> list[TableVersion]:
+        """Return all live tables, in no order."""
+
+    def find_tags(self, text: str, within: Scopes | None, *, now_ms: int, limit: int) -> list[FoundTag]:
+        """Return up to ``limit`` tags whose names contain a text, without regard to case, by table and name."""
+
+    def has_upkeep(self, within: Scopes | None) -> bool:
+        """Return whether a live table has a policy or an active schedule."""
+
+    def dropped_use(self, *, before_ms: int) -> DroppedUse:
+        """Return what the tables use that were dropped before that or cannot be undropped any more."""
+
+
+class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol):
     """The catalog. All methods are thread-safe.
 
     ``is_instant``: :meth:`current` waits for no network and no lock, so that an event loop may call it.

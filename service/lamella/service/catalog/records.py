@@ -6,6 +6,8 @@ Times are Unix milliseconds. JSON members of jobs (``arguments``, ``progress``, 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from lamella.service.catalog.quotas import Quotas
@@ -124,6 +126,63 @@ class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
     record: TableRecord
     dropped_at_ms: int
     removal_scheduled: bool
+
+
+#: Where somebody may read: namespaces with a table's name, or with None for all of their tables.
+Scopes = tuple[tuple[str, str | None], ...]
+
+#: How tables are sorted: by namespace and name, or by a figure of the current snapshot.
+TableOrder = Literal["name", "rows", "size", "blocks", "commit"]
+
+
+class TableFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which live tables are listed. ``within``: None for everywhere. ``name_part``, ``path_part``, ``location_part``:
+    what the name, ``namespace.name`` and the location contain, without regard to case; empty: any.
+    """
+
+    within: Scopes | None = None
+    namespace: str | None = None
+    name_part: str = ""
+    path_part: str = ""
+    location_part: str = ""
+
+
+class ListedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A live table with the figures of its current snapshot."""
+
+    record: TableRecord
+    row_count: int
+    block_count: int
+    file_size_bytes: int
+
+
+class TableVersion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A live table; the ``seq`` and the blocks of its current snapshot. Not seen by the garbage collector: there are
+    many of these.
+    """
+
+    table_id: str
+    namespace: str
+    name: str
+    version: int
+    block_count: int
+
+
+class FoundTag(msgspec.Struct, frozen=True, kw_only=True):
+    """A tag and the snapshot that it names."""
+
+    namespace: str
+    table: str
+    name: str
+    snapshot_id: str
+    timestamp_ms: int
+
+
+class DroppedUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Dropped tables, and the bytes of the blocks of their last snapshots."""
+
+    tables: int
+    size_bytes: int
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -275,12 +334,14 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs are listed. None: any. ``table``: namespace and name, as requested. ``within``: only jobs of tables
     that are in one of these places now: a namespace with a table's name, or with None for all of its tables.
+    ``finished_since_ms``: only jobs that ended then or later.
     """
 
     states: tuple[JobState, ...] | None = None
     kinds: tuple[str, ...] | None = None
     table: tuple[str, str] | None = None
-    within: tuple[tuple[str, str | None], ...] | None = None
+    within: Scopes | None = None
+    finished_since_ms: int | None = None
 
 
 class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from lamella.service.catalog.access import SqlAccess
 from lamella.service.catalog.cleanup import SqlCleanup, require_unswept
 from lamella.service.catalog.engine import CatalogListener, catalog_url, open_engine
 from lamella.service.catalog.jobs import SqlJobClaims, SqlJobs
+from lamella.service.catalog.listing import SqlListing
 from lamella.service.catalog.migrate import migrate
 from lamella.service.catalog.quotas import NO_QUOTAS, Quotas
 from lamella.service.catalog.records import CommitGuard, HistoryEntry, StoredAnswer, TableRecord, no_namespace, no_table
@@ -123,6 +124,7 @@ class SqlCatalog(
     SqlUsage,
     SqlCleanup,
     SqlExpiry,
+    SqlListing,
     SqlDropped,
     SqlViews,
     SqlQuotas,
