@@ -19,6 +19,7 @@ from lamella.service.telemetry.component_metrics import REQUEST_S
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 from lamella.snapshot.wire import ServiceRate, ServiceRatesAnswer
+from lamella.snapshot.wire.operations.jobs import CLAIM_JOB
 from lamella.snapshot.wire.operations.prune import PRUNE, PRUNE_BATCH
 from lamella.snapshot.wire.operations.usage import BUCKET_MS, SERVICE_RETENTION_MS
 
@@ -28,6 +29,8 @@ _API: Final = "/v1/"
 #: Beginnings of the names of a histogram's sums; the bucket's upper bound follows.
 _REQUESTS: Final = "request_s "
 _PRUNES: Final = "prune_s "
+#: The sum of the requests of workers for jobs, answered with a job or with none.
+_CLAIMS: Final = "claims"
 _EDGES_S: Final = (*REQUEST_S, float("inf"))
 
 Totals = Mapping[str, float]
@@ -91,6 +94,19 @@ class ServiceRates:
             series=tuple(rate_of(totals, bucket_ms) for bucket_ms, totals in sorted(stored.items())),
         )
 
+    def workers_seen_ms(self) -> int | None:
+        """Return a time since which no worker has asked for a job; None if none has in the last two periods.
+
+        It is the end of a period of five minutes, or now. What other processes counted is known after ten seconds.
+        Raises Unavailable.
+        """
+        now_ms = self._clock()
+        stored = self._catalog.service_rates(since_ms=_begin_ms(now_ms) - BUCKET_MS)
+        seen = [begin_ms for begin_ms, totals in stored.items() if totals.get(_CLAIMS)]
+        if self._counted().get(_CLAIMS, 0.0) > self._written.get(_CLAIMS, 0.0):
+            return now_ms
+        return min(max(seen) + BUCKET_MS, now_ms) if seen else None
+
     def close(self) -> None:
         """Write what was counted last, and stop the thread."""
         self._debouncer.close()
@@ -113,12 +129,14 @@ class ServiceRates:
             "requests": 0,
             "errors": 0,
             "prunes": 0,
+            _CLAIMS: 0,
         }
         for labels, value in counts.samples("lamella_requests_total"):
             if labels["route"].startswith(_API):
                 found["requests"] += value
                 found["errors"] += value if labels["status"] >= "500" else 0
                 found["prunes"] += value if labels["route"] in _PRUNE_ROUTES else 0
+            found[_CLAIMS] += value if labels["route"] == CLAIM_JOB.path and labels["status"] < "300" else 0
         for labels, value in counts.samples("lamella_store_seconds_count"):
             found["store_calls"] += value
             found["store_errors"] += value if labels["outcome"] == "failed" else 0
