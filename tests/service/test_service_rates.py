@@ -20,6 +20,7 @@ from lamella.service.telemetry.metrics import Metrics
 from lamella.service.usage.service_rates import ServiceRates
 from lamella.snapshot.errors import LamellaError, OutcomeUnknown, Unavailable
 from lamella.snapshot.wire import ServiceRatesAnswer
+from lamella.snapshot.wire.operations.jobs import CLAIM_JOB
 from lamella.snapshot.wire.operations.prune import PRUNE
 from lamella.snapshot.wire.operations.usage import BUCKET_MS, SERVICE_RETENTION_MS
 from support.app_client import AppClient
@@ -120,6 +121,23 @@ def test_processes_add_up(catalog: SqlCatalog, process: Process) -> None:
     assert total.prune_p99_ms is not None
     assert 0.8 < total.prune_p50_ms < 1
     assert 500 < total.prune_p99_ms <= 1_000
+
+
+def test_workers_are_seen_by_what_any_process_counted(catalog: SqlCatalog, process: Process) -> None:
+    """For this period and the next; requests that were refused, and other requests, are of nobody who works."""
+    other = Process(catalog)
+    process.answered(CLAIM_JOB.path, "403")
+    process.answered(OTHER)
+    process.rates.write()
+    assert process.rates.workers_seen_ms() is None
+    other.answered(CLAIM_JOB.path, "204")
+    assert other.rates.workers_seen_ms() == other.now_ms  # what it has not written yet counts too
+    assert process.rates.workers_seen_ms() is None
+    other.rates.write()
+    assert process.rates.workers_seen_ms() == process.now_ms
+    for periods, seen_ms in ((1, START_MS + BUCKET_MS), (2, None)):
+        process.now_ms = START_MS + periods * BUCKET_MS
+        assert process.rates.workers_seen_ms() == seen_ms
 
 
 def test_each_period_has_its_own_sums(process: Process) -> None:

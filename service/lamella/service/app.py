@@ -15,7 +15,7 @@ import msgspec
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -138,6 +138,7 @@ def create_app(
             app.router.routes += feature.pages(route_factory)
     app.openapi = document  # type: ignore[method-assign]  # FastAPI's documented way to replace it
     _add_reference(app, document)
+    _add_root(app, next((feature.home for feature in core.features if feature.home is not None), None))
     _add_fallbacks(app, route_factory)
     direct = [(each.operation, route_factory.endpoint(each)) for each in described if each.direct]
     inner = BodyLimitMiddleware(
@@ -230,6 +231,20 @@ def _add_reference(app: FastAPI, document: Callable[[], dict[str, Any]]) -> None
 
     app.add_route("/openapi.json", openapi, include_in_schema=False)
     app.add_route("/docs", docs, include_in_schema=False)
+
+
+def _add_root(app: FastAPI, home: str | None) -> None:
+    """``/`` sends browsers to ``home``, and tells other clients where to look; None: all clients."""
+    links = {"name": _TITLE, "docs": "/docs", "openapi": "/openapi.json", "health": "/health/ready"}
+    body = msgspec.json.encode(links if home is None else {**links, "ui": home})
+
+    async def root(request: Request) -> Response:
+        headers = {"Vary": "Accept"}
+        if home is not None and "text/html" in request.headers.get("accept", ""):
+            return RedirectResponse(home, status_code=307, headers=headers)
+        return Response(body, headers=headers, media_type="application/json")
+
+    app.add_route("/", root, include_in_schema=False)
 
 
 def _add_fallbacks(app: FastAPI, route_factory: RouteFactory) -> None:

@@ -51,5 +51,7 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True):
     envelopes: tuple[Envelope, ...] = ()
     #: Makes routes that are no operations of the API.
     pages: Callable[[RouteFactory], list[Route]] | None = None
+    #: The page that a browser is sent to from ``/``.
+    home: str | None = None
     #: What the feature offers to those that are registered after it.
     advisor: Advisor | None = None

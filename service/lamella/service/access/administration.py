@@ -102,6 +102,12 @@ class AccessAdministration:
             granted.setdefault(grant.principal, []).append(grant)
         return KeyList(keys=tuple(_info(key, granted.get(key.principal, ())) for key in found))
 
+    def expiring(self, by: Principal, *, before_ms: int) -> tuple[KeyInfo, ...]:
+        """Return those of :meth:`keys` that end before a time, without their grants."""
+        keys = self._catalog.api_keys()
+        ending = [key for key in keys if key.expires_ms is not None and key.expires_ms < before_ms]
+        return tuple(_info(key, ()) for key in ending if _owns_key(by, key))
+
     def key(self, by: Principal, name: str) -> KeyInfo:
         """Return one key. Raises KeyNotFound, also for a key that belongs to somebody else."""
         key = self._own_key(by, name)

@@ -19,7 +19,9 @@ from lamella.service.clustering.clustering import Clustering
 from lamella.service.commits.committer import Committer
 from lamella.service.config.settings import Settings
 from lamella.service.dashboard.access import AccessPages, TableAccessPages
+from lamella.service.dashboard.health import Health
 from lamella.service.dashboard.history import HistoryPages
+from lamella.service.dashboard.home import HomePages
 from lamella.service.dashboard.indexes import IndexChangePages
 from lamella.service.dashboard.job_preview import JobEffects, Previews
 from lamella.service.dashboard.jobs import JobPages, NewJobPages
@@ -28,9 +30,11 @@ from lamella.service.dashboard.lab_compare import LabComparison
 from lamella.service.dashboard.layer_map import MapPages
 from lamella.service.dashboard.login import LoginPages
 from lamella.service.dashboard.objects import ObjectPages
-from lamella.service.dashboard.pages import Pages
+from lamella.service.dashboard.pages import ROOT, Pages
+from lamella.service.dashboard.search import Search, SearchPages
 from lamella.service.dashboard.status import StatusPages
-from lamella.service.dashboard.tables import OverviewPages, TablePages
+from lamella.service.dashboard.survey import Survey
+from lamella.service.dashboard.tables import TablePages
 from lamella.service.dashboard.upkeep import UpkeepPages
 from lamella.service.external.external import External
 from lamella.service.features import Feature
@@ -98,7 +102,7 @@ def register(core: _Parts) -> Feature:
     if not core.settings.dashboard:
         return Feature()
     secret = core.catalog.secret("dashboard forms", secrets.token_bytes(32))
-    return Feature(pages=lambda route_factory: _routes(core, route_factory, secret))
+    return Feature(pages=lambda route_factory: _routes(core, route_factory, secret), home=ROOT)
 
 
 def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Route]:
@@ -147,18 +151,33 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
     comparison = LabComparison(
         catalog=catalog, advice=advice, history=history, warehouse=warehouse, when_closing=when_closing
     )
+    survey = Survey(
+        catalog=catalog,
+        warehouse=warehouse,
+        healths=core.healths,
+        clock=clock,
+        drop_grace_ms=core.settings.drop_grace_s * 1000,
+        when_closing=when_closing,
+    )
     screens = (
         LoginPages(authentication=core.authentication, settings=core.settings, clock=clock, pages=pages, secret=secret),
-        OverviewPages(
+        HomePages(
             catalog=catalog,
             readers=readers,
-            warehouse=warehouse,
-            jobs=core.jobs,
+            authentication=core.authentication,
+            health=Health(
+                catalog=catalog,
+                administration=core.administration,
+                service_rates=core.service_rates,
+                survey=survey,
+                clock=clock,
+            ),
             healths=core.healths,
             prune_rates=core.prune_rates,
             clock=clock,
             pages=pages,
         ),
+        SearchPages(readers=readers, search=Search(catalog=catalog, survey=survey, clock=clock), pages=pages),
         TablePages(
             catalog=catalog,
             advice=advice,

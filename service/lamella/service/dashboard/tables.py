@@ -1,4 +1,4 @@
-"""All tables, and one table: its columns and its indexes."""
+"""One table: its figures, its columns and its indexes."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, Final, cast, get_args
 
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from lamella.service.access import principal_of
-from lamella.service.catalog import Catalog, JobFilter, TableRecord, current_table
+from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.clustering.clustering import Clustering
-from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, link, number_of, table_of
+from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, link, number_of, table_of, text_of
 from lamella.service.dashboard.preview import BackgroundFigures, WhenClosing
+from lamella.service.dashboard.sorting import Sorting, sorting_of
 from lamella.service.features import Advisor
 from lamella.service.history.history import History, cluster_key_info, table_info, trusted_manifests
 from lamella.service.indexes.indexes import Indexes
 from lamella.service.jobs.policies import Policies
-from lamella.service.jobs.queue import JobQueue, visible_jobs
 from lamella.service.jobs.schedules import Schedules
 from lamella.service.maintenance.table_health import TableHealths
 from lamella.service.process.threads import Threads
 from lamella.service.usage.audit import Audit
 from lamella.service.usage.filters import PruneRates
-from lamella.snapshot.errors import InvalidRequest, LamellaError, NamespaceNotFound, PolicyNotFound, TableNotFound
+from lamella.snapshot.errors import InvalidRequest, LamellaError, PolicyNotFound
 from lamella.snapshot.manifest import ClusterKind, Snapshot
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.block_view import ColumnView, column_view
@@ -39,13 +39,15 @@ from lamella.snapshot.wire import (
     PruneRate,
     SnapshotInfo,
 )
-from lamella.snapshot.wire.operation import AUTHENTICATED, PUBLIC, on_table
+from lamella.snapshot.wire.operation import on_table
 from lamella.snapshot.wire.operations.usage import BUCKET_MS
 
 TABLE: Final = ROOT + "/tables/{namespace}/{table}"
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 _KINDS: Final = cast("tuple[ClusterKind, ...]", get_args(ClusterKind))
+#: What columns can be sorted by; at first by their place in the table.
+_COLUMN_ORDERS: Final = ("place", "name", "type", "nulls", "distinct")
 #: Columns, and schemas, on one page.
 MAX_COLUMNS: Final = 500
 _MAX_SCHEMAS: Final = 20
@@ -194,7 +196,9 @@ class TablePages:
         pointer = at.pointer(self._history, record)
         with trusted_manifests():
             snapshot = self._warehouse.snapshot(pointer)
-        key, lines, start = cluster_key_info(snapshot), column_lines(snapshot), number_of(request, "row")
+        key, start = cluster_key_info(snapshot), number_of(request, "row")
+        part, sorting = text_of(request, "name"), sorting_of(request, _COLUMN_ORDERS)
+        lines = sorted_columns([each for each in column_lines(snapshot) if part.lower() in each.name.lower()], sorting)
         return {
             **_frame(record, "columns"),
             "at": at.text,
@@ -202,6 +206,8 @@ class TablePages:
             "timestamp_ms": pointer.timestamp_ms,
             "row_count": snapshot.summary.row_count,
             "lines": lines[start : start + MAX_COLUMNS],
+            "name": part,
+            "sorting": sorting,
             "start": start,
             "column_count": len(lines),
             "max_columns": MAX_COLUMNS,
@@ -246,6 +252,21 @@ def column_lines(snapshot: Snapshot) -> tuple[ColumnView, ...]:
     """Return the columns of a snapshot from its summary."""
     stats = snapshot.summary.col_stats
     return tuple(column_view(leaf, stats.get(leaf.id), None) for leaf in snapshot.schema.leaves())
+
+
+def sorted_columns(lines: Sequence[ColumnView], sorting: Sorting) -> list[ColumnView]:
+    """Return columns as an address sorts them; those whose figure is not known come last."""
+    keys: dict[str, Callable[[ColumnView], Any]] = {
+        "name": lambda each: each.name.lower(),
+        "type": lambda each: (each.type, each.name.lower()),
+        "nulls": lambda each: each.null_count,
+        "distinct": lambda each: each.distinct_count,
+    }
+    key = keys.get(sorting.column)
+    if key is None:
+        return list(lines)
+    known = sorted((each for each in lines if key(each) is not None), key=key, reverse=sorting.descending)
+    return [*known, *(each for each in lines if key(each) is None)]
 
 
 def index_scores(warehouse: Warehouse, advice: Advisor, record: TableRecord, found: IndexList) -> dict[str, float]:
@@ -314,116 +335,3 @@ def _rate_points(series: Sequence[PruneRate]) -> list[tuple[float, float]]:
         for each in series
         if each.considered_blocks
     ]
-
-
-#: Tables on one page.
-_PAGE: Final = 50
-_MAX_JOBS: Final = 1_000
-
-
-class OverviewPages:
-    """The page of all tables."""
-
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        readers: Threads,
-        warehouse: Warehouse,
-        jobs: JobQueue,
-        healths: TableHealths,
-        prune_rates: PruneRates,
-        clock: Callable[[], int],
-        pages: Pages,
-    ) -> None:
-        self._catalog = catalog
-        self._readers = readers
-        self._warehouse = warehouse
-        self._jobs = jobs
-        self._healths = healths
-        self._prune_rates = prune_rates
-        self._clock = clock
-        self._pages = pages
-
-    async def show(self, request: Request) -> Response:
-        values = await self._readers.run(lambda: self._show(request))
-        return self._pages.html(request, "overview.html", values, title="Tables")
-
-    async def leave(self, _request: Request) -> Response:
-        return RedirectResponse(ROOT, status_code=307)
-
-    def pages(self) -> tuple[Page, ...]:
-        return (
-            Page(ROOT, self.show, "ui_overview", AUTHENTICATED),
-            Page(ROOT + "/", self.leave, "ui_overview_slash", PUBLIC),
-        )
-
-    def _show(self, request: Request) -> dict[str, Any]:
-        catalog, now_ms, rights = self._catalog, self._clock(), principal_of(request).rights
-        namespaces = [each.name for each in catalog.namespaces() if rights.sees(each.name)]
-        wanted = request.query_params.get("namespace", "")
-        part = request.query_params.get("name", "").strip().lower()
-        names = [
-            (namespace, name)
-            for namespace in namespaces
-            if wanted in ("", namespace)
-            for name in catalog.tables(namespace)
-            if part in name.lower() and rights.may("read", namespace, name)
-        ]
-        start = number_of(request, "row")
-        shown = [self._record(*each) for each in names[start : start + _PAGE]]
-        records = [record for record in shown if record is not None]
-        ids = [record.table_id for record in records]
-        hour, day = (self._prune_rates.rates(ids, since_ms=now_ms - span) for span in (HOUR_MS, DAY_MS))
-        pending = visible_jobs(request, JobFilter(states=("queued", "running")))
-        running = self._jobs.list(pending, page_size=_MAX_JOBS, page_token=None).jobs
-        lines = [self._line(record, hour, day) for record in records]
-        return {
-            "lines": lines,
-            "waits": any(line["health"] is None for line in lines),
-            "jobs": running,
-            "pending": len(running) if pending.within is not None else sum(catalog.pending_jobs().values()),
-            "jobs_of": {each: [job for job in running if job.table_id == each] for each in ids},
-            "can_create": rights.may("maintain") or any(rights.may("write", each) for each in namespaces),
-            "namespaces": namespaces,
-            "namespace": wanted,
-            "name": request.query_params.get("name", ""),
-            "start": start,
-            "total": len(names),
-            "previous": max(start - _PAGE, 0) if start else None,
-            "following": start + _PAGE if start + _PAGE < len(names) else None,
-            "attention": [
-                (line["record"], found)
-                for line in lines
-                if line["health"] is not None
-                for found in line["health"].findings
-            ],
-        }
-
-    def _record(self, namespace: str, name: str) -> TableRecord | None:
-        try:
-            return current_table(self._catalog, namespace, name)
-        except (TableNotFound, NamespaceNotFound):
-            return None  # it was dropped while the page was rendered
-
-    def _line(self, record: TableRecord, hour: dict[str, PruneRate], day: dict[str, PruneRate]) -> dict[str, Any]:
-        summary = problem = None
-        try:
-            with trusted_manifests():
-                summary = self._warehouse.head(record.pointer).summary
-        except LamellaError as error:  # one damaged table must not hide the others
-            problem = error
-        return {
-            "record": record,
-            "summary": summary,
-            "problem": problem,
-            "health": self._healths.peek(record),
-            "hour": _skipped(hour.get(record.table_id)),
-            "day": _skipped(day.get(record.table_id)),
-        }
-
-
-def _skipped(rate: PruneRate | None) -> float | None:
-    if rate is None or not rate.considered_blocks:
-        return None
-    return 1 - rate.kept_blocks / rate.considered_blocks

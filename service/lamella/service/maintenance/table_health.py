@@ -59,6 +59,15 @@ _EXPIRED: Final = 100
 _LARGE_BLOCKS: Final = 1_000
 
 
+def may_need_attention(block_count: int, version: int) -> bool:
+    """Return whether a table can have a finding of severity "warn" by these thresholds: an overview of thousands of
+    tables does not measure the others. ``version``: at most so many snapshots are in the history.
+
+    A policy's own thresholds may be lower, and an index may not cover one of three blocks: the table's page tells.
+    """
+    return block_count >= min(_SMALL_BLOCKS, _BLOCKS_TO_PURGE, _DEPTH) or version >= _EXPIRED
+
+
 def findings_of(health: TableHealth, policy: Policy, *, has_filters: bool) -> tuple[HealthFinding, ...]:
     """Return the findings, the most severe first. ``has_filters``: filters of the table were recorded."""
     found = [
@@ -281,6 +290,13 @@ class TableHealths:
         if known is not None and self._is_fresh(known, record):
             return known
         return self._queue(record, must=True).result()
+
+    def get_uncached(self, record: TableRecord) -> TableHealth:
+        """Return as :meth:`get`, but cache nothing: whoever goes over all tables would displace what pages show."""
+        known = self._known(record.table_id)
+        if known is not None and self._is_fresh(known, record):
+            return known
+        return self._thread.submit(self._measure, record).result()
 
     def show(self, record: TableRecord) -> TableHealth:
         """Return what is known of a table, as :meth:`peek`; a table that was never measured is measured now."""

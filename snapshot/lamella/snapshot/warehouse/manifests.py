@@ -307,6 +307,13 @@ class Manifests:
 
         return self._heads.load(pointer.snapshot_id, decoded)
 
+    def passing_head(self, pointer: SnapshotPointer) -> Snapshot:
+        """Returns the snapshot as :meth:`head`, without caching it: for passes over many tables."""
+        found = self._heads.get(pointer.snapshot_id)
+        if found is not None:
+            return found
+        return decode_snapshot(self._passing(pointer.sidecar).header, location=pointer.sidecar.location)
+
     def group(self, ref: GroupRef) -> Group:
         """Returns a group's manifest, checked against its hash."""
         manifest = ref.manifest

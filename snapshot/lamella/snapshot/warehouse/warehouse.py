@@ -127,6 +127,7 @@ class Warehouse:
         self.together = store.together
         self.snapshot = manifests.snapshot
         self.head = manifests.head
+        self.passing_head = manifests.passing_head
         self.segment = manifests.segment
         self.segment_bytes = manifests.segment_bytes
         self.identities = manifests.identities

@@ -214,6 +214,18 @@ function insert(button) {
   field.focus();
 }
 
+// [data-key="/"]: the key leads to this field, unless another field has the focus.
+const keyed = [...document.querySelectorAll("[data-key]")];
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, [contenteditable]")) return;
+  const field = keyed.find((each) => each.dataset.key === event.key);
+  if (!field) return;
+  event.preventDefault();
+  field.focus();
+  field.select();
+});
+
 function prepare(part) {
   for (const map of part.querySelectorAll(".map")) prepareMap(map);
   for (const button of part.querySelectorAll("[data-copy]")) {
