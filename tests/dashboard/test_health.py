@@ -193,3 +193,35 @@ def test_a_missing_worker_is_worse_when_jobs_wait(waited_ms: int | None, has_upk
     lines = worker_lines(due, 1_000 + (waited_ms or 0), has_upkeep=has_upkeep)
     assert [line.tone for line in lines] == ([] if tone is None else [tone])
     assert all(line.steps for line in lines)
+
+
+def test_the_home_page_asks_the_catalog_as_often_whatever_the_number_of_tables(service: OwnService) -> None:
+    """And reads no manifest: what comes from these is known by then, or left out."""
+
+    def calls() -> dict[str, float]:
+        found: dict[str, float] = {"store": 0.0, "catalog": 0.0}
+        for line in service.http.get("/metrics").text.splitlines():
+            for name in found:
+                if line.startswith(f"lamella_{name}_seconds_count"):
+                    found[name] += float(line.rpartition(" ")[2])
+        return found
+
+    def of_the_page() -> dict[str, float]:
+        while "…</td>" in service.http.get("/ui").text or "checked so far" in service.http.get("/ui").text:
+            time.sleep(0.05)
+        found = []
+        for _ in range(5):  # the least: a turn of the survey may come between
+            time.sleep(0.5)
+            before = calls()
+            assert service.http.get("/ui").status_code == 200
+            after = calls()
+            found.append({name: after[name] - before[name] for name in after})
+        return min(found, key=lambda each: (each["store"], each["catalog"]))
+
+    few = of_the_page()
+    for number in range(60):
+        schema = [{"name": "a", "type": "bigint"}]
+        service.call("POST", "/v1/namespaces/n/tables", {"name": f"t{number}", "schema": schema}, expect=201)
+    many = of_the_page()
+    assert few["store"] == many["store"] == 0
+    assert 0 < few["catalog"] == many["catalog"]

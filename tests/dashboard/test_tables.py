@@ -35,7 +35,7 @@ def test_the_overview_leads_to_a_table(page: Page, lake: Lamella, axe: Check, sc
 def test_a_remedy_is_one_click_away(page: Page) -> None:
     """What needs attention leads to the form of the job that mends it, filled in."""
     page.goto("/ui")
-    attention = page.get_by_role("region", name="Needs attention")
+    attention = page.get_by_role("region", name="Health")
     attention.get_by_role("link", name=f"Compact {EVENTS}").click()
     expect(page).to_have_url(re.compile("kind=compact&table=shop.events"))
 
