@@ -44,9 +44,13 @@ class RewriteGroup(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class RewritePlan(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """The groups of one run of a job over the blocks of ``scan``; ``reason``: why there are no more than these."""
+    """The groups of one run of a job over the blocks of ``scan``; ``reason``: why there are no more than these.
+
+    ``where``: where the blocks lie on the cluster key; None: there is no key, or the job does not use it.
+    """
 
     scan: LayoutScan
+    where: Extents | None = None
     groups: tuple[RewriteGroup, ...]
     reason: str
     remaining_blocks: int = 0
@@ -95,9 +99,8 @@ class Planning:
         planned = self.groups(pointer, request)
         scan, key = planned.scan, planned.scan.head.cluster_key
         described: tuple[Leaf, ...] = ()
-        if request.job == "recluster" and key is not None and key.kind != "linear":
-            leaves = cluster_leaves(scan.head.schema, key.columns)
-            described = leaves if isinstance(scan.extents(key.kind, leaves), Boxes) else ()
+        if request.job == "recluster" and key is not None and isinstance(planned.where, Boxes):
+            described = cluster_leaves(scan.head.schema, key.columns)
         tasks = [
             PlannedTask(
                 blocks=self._facts(scan, each.blocks),
@@ -224,7 +227,11 @@ def _compact(
         for each in packing.bins
     ]
     return RewritePlan(
-        scan=scan, groups=tuple(groups), reason=packing.reason, remaining_blocks=packing.remaining_blocks
+        scan=scan,
+        where=where,
+        groups=tuple(groups),
+        reason=packing.reason,
+        remaining_blocks=packing.remaining_blocks,
     )
 
 
@@ -253,7 +260,11 @@ def _recluster(
         for each in selection.tasks
     ]
     return RewritePlan(
-        scan=scan, groups=tuple(groups), reason=selection.reason, remaining_bytes=selection.remaining_bytes
+        scan=scan,
+        where=where,
+        groups=tuple(groups),
+        reason=selection.reason,
+        remaining_bytes=selection.remaining_bytes,
     )
 
 
