@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from lamella.service.access.principal import OPEN
 from lamella.service.app import create_app
 from lamella.service.catalog import JobRecord, TableVersion
 from lamella.service.config.settings import Settings
-from lamella.service.dashboard.health import KEYS_MS, failed_lines, key_lines, worker_lines
+from lamella.service.dashboard.health import KEYS_MS, failed_lines, key_lines, storage_lines, worker_lines
+from lamella.service.dashboard.survey import Known, Reclaimable, best_known
 from lamella.snapshot.wire import KeyInfo
 from support.app_client import AppClient
 from support.job_records import IDS, queued
@@ -225,3 +227,31 @@ def test_the_home_page_asks_the_catalog_as_often_whatever_the_number_of_tables(s
     many = of_the_page()
     assert few["store"] == many["store"] == 0
     assert 0 < few["catalog"] == many["catalog"]
+
+
+def test_storage_is_a_finding_if_a_trial_run_found_it_or_a_measurement_is_sure_of_much() -> None:
+    """A measurement is sure of a part, so the text says at least; little that was measured is no finding."""
+    found = {
+        "trial": Reclaimable(size_bytes=10, job_id="j", measured_ms=1),
+        "much": Reclaimable(size_bytes=64 << 20, job_id=None, measured_ms=2),
+        "little": Reclaimable(size_bytes=(64 << 20) - 1, job_id=None, measured_ms=3),
+        "done": Reclaimable(size_bytes=0, job_id="k", measured_ms=4),
+        "gone": Reclaimable(size_bytes=1 << 40, job_id=None, measured_ms=5),
+    }
+    tables = {
+        name: TableVersion(table_id=name, namespace="n", name=name, version=1, block_count=1)
+        for name in found
+        if name != "gone"
+    }
+    lines = {line.name: line for line in storage_lines(Known(by_id=tables, reclaimable=found), OPEN.rights)}
+    assert sorted(lines) == ["n.much", "n.trial"]
+    assert "would free at least 64.0 MiB, as measured" in lines["n.much"].text
+    assert "would free 10 B, as its last trial run found" in lines["n.trial"].text
+
+
+def test_a_trial_run_counts_before_a_measurement_and_a_clean_up_after_it() -> None:
+    """A trial run looks at all objects; after a clean-up, what is measured tells what there is again."""
+    measured = {name: Reclaimable(size_bytes=5, job_id=None, measured_ms=2) for name in ("a", "b", "c")}
+    trial, done = (Reclaimable(size_bytes=size_bytes, job_id="j", measured_ms=1) for size_bytes in (9, 0))
+    found = best_known(measured, {"a": trial, "b": done, "d": done})
+    assert found == {"a": trial, "b": measured["b"], "c": measured["c"], "d": done}

@@ -10,13 +10,14 @@ import pytest
 from starlette.requests import Request
 
 from lamella.service.app import create_app
-from lamella.service.catalog import SqlCatalog, open_catalog
+from lamella.service.catalog import SqlCatalog, TableRecord, TableVersion, open_catalog
 from lamella.service.config.settings import Settings
-from lamella.service.dashboard.sorting import Sorting, sorting_of
+from lamella.service.dashboard.pages import Sorting, sorting_of
 from lamella.service.dashboard.survey import Known, Survey
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import TableHealth
 from support.app_client import AppClient
 
 NAMES = ("a", "b", "c", "d")
@@ -25,7 +26,7 @@ NAMES = ("a", "b", "c", "d")
 class NoHealth:
     """Nothing may be measured: the tables are too small to need anything."""
 
-    def get_uncached(self, record: object) -> Any:
+    def get_uncached(self, record: TableRecord) -> TableHealth:
         """Fail the test."""
         raise AssertionError(f"{record} was measured")
 
@@ -41,7 +42,7 @@ class Surveyed:
         self.survey = Survey(
             catalog=self.catalog,
             warehouse=Warehouse(FsspecStore(), f"file://{folder / 'warehouse'}"),
-            healths=NoHealth(),  # type: ignore[arg-type]  # fails when it is used
+            healths=NoHealth(),
             clock=lambda: int(self.now_s * 1000),
             drop_grace_ms=0,
             when_closing=lambda _: None,
@@ -129,7 +130,9 @@ def test_a_turn_ends_after_its_time_and_the_next_goes_on(make: Callable[..., Sur
     assert len(known.columns) == len(known.checked) == len(NAMES)
 
 
-def test_the_names_of_columns_in_memory_are_bounded(make: Callable[..., Surveyed]) -> None:
+def test_the_names_of_columns_in_memory_are_bounded(
+    make: Callable[..., Surveyed], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The others are not known, and pages say of how many tables they are; those that are known stay up to date."""
     service = make(max_characters=25)
     for name in NAMES:
@@ -138,7 +141,12 @@ def test_the_names_of_columns_in_memory_are_bounded(make: Callable[..., Surveyed
     assert list(service.columns(known)) == ["a", "b"]
     reads: list[str] = []
     record = service.survey._record
-    service.survey._record = lambda table: (reads.append(table.name), record(table))[1]  # type: ignore[method-assign,func-returns-value]
+
+    def noted(table: TableVersion) -> TableRecord | None:
+        reads.append(table.name)
+        return record(table)
+
+    monkeypatch.setattr(service.survey, "_record", noted)
     assert list(service.columns(service.turn())) == ["a", "b"]
     assert reads == []  # what did not fit is not read again and again
     for name in ("a", "b"):

@@ -34,6 +34,8 @@ _WAITING_MS: Final = 60_000
 _MAX_FAILED: Final = 200
 _MAX_SUCCEEDED: Final = 1_000
 _MAX_PENDING: Final = 500
+#: A table with less to free, as it was measured, is no finding.
+_MIN_FREED_BYTES: Final = 64 << 20
 _ERROR: Final = StoredJson(JobError, "the error of a job")
 _REMEDIES: Final = {
     "compact": "Compact",
@@ -73,7 +75,7 @@ class HealthLine(msgspec.Struct, frozen=True, kw_only=True):
 class HealthReport(msgspec.Struct, frozen=True, kw_only=True):
     """The findings. ``checked``, ``tables``: how many tables were checked, of how many; ``checked_ms``: when the one
     was that was checked first, and ``now_ms`` for all else. ``not_measured``: of so many tables
-    nobody knows what a clean-up would free.
+    it is not known what a clean-up would free.
     """
 
     lines: tuple[HealthLine, ...]
@@ -261,7 +263,8 @@ def table_lines(known: Known, rights: Rights) -> Iterator[HealthLine]:
 def storage_lines(known: Known, rights: Rights) -> Iterator[HealthLine]:
     """Yield what a clean-up would free, as far as a trial run or the catalog tells."""
     for table_id, found in known.reclaimable.items():
-        table = _seen(table_id, known, rights) if found.size_bytes else None
+        is_trial = found.job_id is not None
+        table = _seen(table_id, known, rights) if found.size_bytes >= (1 if is_trial else _MIN_FREED_BYTES) else None
         if table is None:
             continue
         name = f"{table.namespace}.{table.name}"
@@ -269,9 +272,13 @@ def storage_lines(known: Known, rights: Rights) -> Iterator[HealthLine]:
         yield HealthLine(
             rank=_STORAGE,
             tone="",
-            text=f"A clean-up of {name} would free {words.size(found.size_bytes)}, as its last trial run found",
+            text=f"A clean-up of {name} would free {words.size(found.size_bytes)}, as its last trial run found"
+            if is_trial
+            else f"A clean-up of {name} would free at least {words.size(found.size_bytes)}, as measured",
             action=Action("Vacuum", vacuum, name)
             if rights.may("maintain", table.namespace, table.name)
+            else _show(table)
+            if found.job_id is None
             else Action("Show the trial run", link("jobs", found.job_id), name),
             name=name,
             table=table,

@@ -12,8 +12,7 @@ from lamella.service.access import Authenticator, principal_of
 from lamella.service.access.principal import Principal
 from lamella.service.catalog import Catalog, JobFilter, JobRecord, ListedTable, TableFilter, TableOrder
 from lamella.service.dashboard.health import Health
-from lamella.service.dashboard.pages import ROOT, Page, Pages, number_of, text_of
-from lamella.service.dashboard.sorting import sorting_of
+from lamella.service.dashboard.pages import ROOT, Page, Pages, number_of, sorting_of, text_of
 from lamella.service.dashboard.tables import DAY_MS, HOUR_MS
 from lamella.service.jobs.queue import visible_jobs
 from lamella.service.maintenance.table_health import TableHealths

@@ -14,18 +14,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from lamella.service.catalog import Catalog, JobFilter, JobRecord, Scopes, TableRecord, TableVersion
 from lamella.service.dashboard.preview import WhenClosing
 from lamella.service.history.history import trusted_manifests
-from lamella.service.maintenance.table_health import TableHealths, may_need_attention
+from lamella.service.maintenance.table_health import may_need_attention
 from lamella.service.process.threads import Debouncer
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.warehouse import Warehouse
-from lamella.snapshot.wire import HealthFinding, VacuumAnswer
+from lamella.snapshot.wire import HealthFinding, TableHealth, VacuumAnswer
 
 #: At work for so long, then at rest.
 _TURN_S: Final = 0.1
@@ -46,11 +46,23 @@ _CLEAN_UP_MS: Final = 7 * 86_400_000
 _LOG: Final = logging.getLogger("lamella.survey")
 
 
+class HealthSource(Protocol):
+    """Where the survey gets the health of a table: :class:`~lamella.service.maintenance.table_health.TableHealths`."""
+
+    def get_uncached(self, record: TableRecord, /) -> TableHealth:
+        """Measure a table, without displacing what pages show."""
+        ...
+
+
 class Reclaimable(msgspec.Struct, frozen=True, kw_only=True):
-    """What the last clean-up of a table left to delete (0 unless it was a trial run), its job, and when that was."""
+    """What a clean-up of a table would free, and when that was measured.
+
+    ``job_id``: of the trial run of a clean-up that found it (0 bytes: of the clean-up itself); None: it is what a
+    measurement of the table is sure of, which does not count objects that were in no snapshot.
+    """
 
     size_bytes: int
-    job_id: str
+    job_id: str | None
     measured_ms: int
 
 
@@ -91,7 +103,7 @@ class Survey:
         *,
         catalog: Catalog,
         warehouse: Warehouse,
-        healths: TableHealths,
+        healths: HealthSource,
         clock: Callable[[], int],
         drop_grace_ms: int,
         when_closing: WhenClosing,
@@ -120,6 +132,7 @@ class Survey:
         self._findings: dict[str, tuple[HealthFinding, ...]] = {}
         self._unreadable: dict[str, str] = {}
         self._reclaimable: dict[str, Reclaimable] = {}
+        self._measured: dict[str, Reclaimable] = {}
         self._dropped: tuple[int, int] | None = None
         self._no_columns: deque[TableVersion] = deque()
         self._not_checked: deque[TableVersion] = deque()
@@ -139,7 +152,7 @@ class Survey:
                 checked=self._checked,
                 findings=dict(self._findings),
                 unreadable=dict(self._unreadable),
-                reclaimable=self._reclaimable,
+                reclaimable=best_known(self._measured, self._reclaimable),
                 dropped_tables=None if self._dropped is None else self._dropped[0],
                 dropped_bytes=0 if self._dropped is None else self._dropped[1],
             )
@@ -182,6 +195,7 @@ class Survey:
             for table_id in self._checked.keys() - there.keys():
                 del self._checked[table_id]
                 self._findings.pop(table_id, None)
+                self._measured.pop(table_id, None)
             self._texts = {text: text for _, text in self._columns.values()}
         self._is_full = self._is_full and 2 * self._characters > self._max_characters
         self._no_columns = deque(each for each in listed if self._is_unknown(each))
@@ -227,21 +241,27 @@ class Survey:
     def _check(self, table: TableVersion) -> None:
         """Measure a table, unless its size says that it needs nothing."""
         found: tuple[HealthFinding, ...] = ()
+        freed: Reclaimable | None = None
         version, now_ms = table.version, self._clock()
         if may_need_attention(table.block_count, table.version):
             record = self._record(table)
             if record is None:
                 return
             try:
-                found = self._healths.get_uncached(record).findings
+                health = self._healths.get_uncached(record)
             except RuntimeError:  # the service stops
                 return
-            version = record.version
+            found, version = health.findings, record.version
+            if health.expired is not None:
+                freed = Reclaimable(size_bytes=health.expired.min_bytes, job_id=None, measured_ms=health.measured_ms)
         with self._lock:
             self._checked[table.table_id] = (version, now_ms)
             self._findings.pop(table.table_id, None)
             if found:
                 self._findings[table.table_id] = found
+            self._measured.pop(table.table_id, None)
+            if freed is not None:
+                self._measured[table.table_id] = freed
 
     def _record(self, table: TableVersion) -> TableRecord | None:
         try:
@@ -273,3 +293,9 @@ class Survey:
         except (LamellaError, msgspec.MsgspecError):
             return None
         return 0 if answer.executed else answer.deleted.size_bytes
+
+
+def best_known(measured: Mapping[str, Reclaimable], clean_ups: Mapping[str, Reclaimable]) -> dict[str, Reclaimable]:
+    """Return what is known of each table: what the last trial run found, which looked at all objects, or else what was
+    measured."""
+    return {**measured, **{key: found for key, found in clean_ups.items() if found.size_bytes or key not in measured}}

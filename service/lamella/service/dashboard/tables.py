@@ -13,9 +13,19 @@ from starlette.responses import Response
 from lamella.service.access import principal_of
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.clustering.clustering import Clustering
-from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, link, number_of, table_of, text_of
+from lamella.service.dashboard.pages import (
+    ROOT,
+    Page,
+    Pages,
+    Sorting,
+    at_of,
+    link,
+    number_of,
+    sorting_of,
+    table_of,
+    text_of,
+)
 from lamella.service.dashboard.preview import BackgroundFigures, WhenClosing
-from lamella.service.dashboard.sorting import Sorting, sorting_of
 from lamella.service.features import Advisor
 from lamella.service.history.history import History, cluster_key_info, table_info, trusted_manifests
 from lamella.service.indexes.indexes import Indexes

@@ -362,7 +362,7 @@ def rule_lines(policy: Policy) -> list[RuleLine]:
 
 def read_rules(texts: Mapping[str, str], before: Policy) -> tuple[Policy, list[RuleLine]]:
     """Return the policy of a form, and its lines with what is wrong. What the form does not show stays as it was."""
-    rules: dict[str, Rule] = {}
+    rules: dict[str, Any] = {}
     lines = []
     for kind in _RULES:
         line = RuleLine(
@@ -379,7 +379,7 @@ def read_rules(texts: Mapping[str, str], before: Policy) -> tuple[Policy, list[R
             except InvalidRequest as error:
                 line = msgspec.structs.replace(line, problem=error.message)
         lines.append(line)
-    return Policy(**rules), lines  # type: ignore[arg-type]  # each rule has the type of its member
+    return Policy(**rules), lines
 
 
 def _rule_of(line: RuleLine, before: Rule | None) -> Rule:
@@ -445,7 +445,7 @@ def when_text(schedule: ScheduleInfo) -> str:
 
 
 def put_of(schedule: ScheduleInfo) -> PutSchedule:
-    """Return the request that would make a schedule as it is."""
+    """Return the request that makes a schedule like this one."""
     names = {field.name for field in msgspec.structs.fields(PutSchedule)}
     return PutSchedule(**{name: value for name, value in msgspec.structs.asdict(schedule).items() if name in names})
 

@@ -1,7 +1,7 @@
 """Table health: measured in the background, one table at a time, with findings of what should be done.
 
-Measuring a large table takes seconds, so nobody waits for it: a process measures a table soon after it committed to it
-and keeps the result in the catalog for all processes; answers say which snapshot it is of. The time for that is
+Measuring a large table takes seconds, so no request waits for it: a process measures a table soon after it committed to
+it and keeps the result in the catalog for all processes; answers say which snapshot it is of. The time for that is
 bounded: after each measurement the thread rests, so that measuring takes no more than ``share`` of the time.
 """
 
@@ -292,7 +292,7 @@ class TableHealths:
         return self._queue(record, must=True).result()
 
     def get_uncached(self, record: TableRecord) -> TableHealth:
-        """Return as :meth:`get`, but cache nothing: whoever goes over all tables would displace what pages show."""
+        """Return as :meth:`get`, but cache nothing: a pass over all tables would displace what pages show."""
         known = self._known(record.table_id)
         if known is not None and self._is_fresh(known, record):
             return known
