@@ -63,6 +63,7 @@ class Options(argparse.Namespace):
     workers: int
     wide: int
     out: Path | None
+    merge: list[Path]
     docs: bool
     seconds: float
     warm_s: float
@@ -310,6 +311,7 @@ def parsed(arguments: Sequence[str] | None = None) -> Options:
     made.add_argument("--cache-bytes", type=int, default=1 << 30)
     made.add_argument("--folder", type=Path, default=Path("build/speed/tables"))
     made.add_argument("--out", type=Path, default=None, help="all figures as JSON")
+    made.add_argument("--merge", type=Path, nargs="+", default=[], help="figures of --out: no run, but these together")
     made.add_argument("--docs", action="store_true", help="write the table of docs/performance-figures.md")
     return made.parse_args(arguments, Options())
 
@@ -318,8 +320,12 @@ def main() -> None:
     """Run and print."""
     options = parsed()
     print("    blocks workers clients   p50 ms   p99 ms p99/p50 prunes/s GC pauses  beside")
-    found = []
-    for blocks in options.blocks:
+    found: list[dict[str, Any]] = []
+    for path in options.merge:
+        for each in json.loads(path.read_text()):
+            print(line(each))
+            found.append(each)
+    for blocks in () if options.merge else options.blocks:
         for each in measure(options, blocks):
             print(line(each), flush=True)
             found.append(each)
