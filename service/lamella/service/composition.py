@@ -114,6 +114,7 @@ class Core:
         self.store: Store = store
         self.catalog = catalog
         self.clock = clock
+        self.ids = ids
         self.authentication = Authenticator(
             settings,
             catalog,

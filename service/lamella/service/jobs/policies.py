@@ -15,11 +15,12 @@ from lamella.service.history.history import trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
 from lamella.service.jobs.queue import LONGEST_S, MAX_PRIORITY, arguments_text, check_range, json_value, new_job
 from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.advice.auto import check_rule
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.job_kinds import check_arguments, job_kind_named
 from lamella.snapshot.warehouse import PURGE_SHARE, Warehouse
-from lamella.snapshot.wire import Policy, PolicyInfo, Rule, RuleFinding
+from lamella.snapshot.wire import AutoRule, Policy, PolicyInfo, Rule, RuleFinding
 
 
 class Measurements(msgspec.Struct, frozen=True):
@@ -180,7 +181,8 @@ def cases_of(policy: Policy, table: TableRecord, conditions: Conditions) -> Iter
             threshold=policy.vacuum.snapshots,
             measure=partial(conditions.snapshots, table, policy.vacuum.snapshots or 0),
         )
-    by_time = {"regroup": policy.regroup, "verify": policy.verify, "refresh": policy.refresh}
+    auto = None if policy.auto is None or policy.auto.dry_run else policy.auto
+    by_time = {"regroup": policy.regroup, "verify": policy.verify, "refresh": policy.refresh, "auto": auto}
     for kind, rule in by_time.items():
         if rule is not None:
             yield Case(key=kind, kind=kind, rule=rule, arguments=rule.arguments)
@@ -325,11 +327,15 @@ def _with_last(finding: RuleFinding, fired: Mapping[str, RuleFired]) -> RuleFind
 
 
 def _check(kind: str, rule: Rule) -> None:
-    thresholds = {
-        field.name: getattr(rule, field.name)
-        for field in msgspec.structs.fields(rule)
-        if field.name not in _NOT_THRESHOLDS
-    }
+    if isinstance(rule, AutoRule):
+        check_rule(rule)
+        thresholds = {}
+    else:
+        thresholds = {
+            field.name: getattr(rule, field.name)
+            for field in msgspec.structs.fields(rule)
+            if field.name not in _NOT_THRESHOLDS
+        }
     if rule.every_s is None and all(value is None for value in thresholds.values()):
         wanted = " or ".join([*thresholds, "every_s"])
         raise InvalidRequest(f"the rule {kind} is never due: give it {wanted}", path=f"$.{kind}")
