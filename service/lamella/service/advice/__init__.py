@@ -47,4 +47,4 @@ def register(core: _Parts) -> Feature:
         clock=core.clock,
     )
     routes = AdviceRoutes(catalog=core.catalog, advice=advice, auto=auto)
-    return Feature(operations=routes.operations(), advisor=advice)
+    return Feature(operations=routes.operations(), advisor=advice, auto=auto)
