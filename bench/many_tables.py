@@ -73,6 +73,7 @@ def make(folder: Path, count: int) -> None:
 def measure(folder: Path, count: int) -> dict[str, Any]:
     """Figures of each step, in milliseconds for one request, and the memory after it."""
     settings = {"warehouse": f"file://{folder}/warehouse", "catalog": f"sqlite:///{folder}/catalog.db"}
+    settings["policy_check_s"] = "1"
     found: dict[str, Any] = {}
     with serving(settings) as service:
         names = [f"t{number:05d}" for number in range(count)]
@@ -86,6 +87,11 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
             ("prunes again", lambda: _run(service, _prunes(names))),
             ("policies", lambda: _policies(service)),
             ("policies again", lambda: _policies(service)),
+            (
+                "health of each table",
+                lambda: _run(service, [load.request(f"{_TABLES}/{name}/health") for name in names]),
+            ),
+            ("policies with stored health", lambda: _policies(service)),
         ]
         for name, step in steps:
             done = step()

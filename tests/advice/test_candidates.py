@@ -221,6 +221,72 @@ def test_indexes_that_no_filter_uses_may_be_dropped(folder: Path) -> None:
     assert unpredicted == {"by_state", "empty"}
 
 
+def test_an_index_that_covers_a_part_of_the_blocks_is_refreshed(folder: Path) -> None:
+    """What it leaves of the blocks that it covers is expected of the others; a refresh leaves about that."""
+    table = RealTable(folder, cut(rows()), segment_blocks=15)
+    table.add_index("by_code", "bloom", "code", segments=1)
+    filters = [recorded(f"code = {7 * value}", times=5) for value in range(10, 3_900, 100)]
+    refresh = only(candidates(table, filters).candidates, "index_refresh")
+    assert refresh.command == "lamella index refresh -- db.t by_code"
+    assert refresh.cost.blocks == BLOCKS - 15
+    assert refresh.cost.read_bytes > 0
+    assert refresh.cost.index_bytes
+    whole = RealTable(folder, cut(rows()), segment_blocks=15)
+    whole.add_index("by_code", "bloom", "code")
+    manifests = Manifests(whole.store, 64 << 20)
+    advising = Candidates(manifests, IndexAccess(manifests), whole.warehouse.planning, whole.store)
+    assert all(each.kind != "index_refresh" for each in candidates(whole, filters).candidates)
+    measured, _ = advising.measured(whole.pointer, whole.pointer, filters)
+    assert measured is not None
+    assert refresh.gain is not None
+    assert refresh.gain.after.blocks == pytest.approx(measured.after.blocks, abs=0.6)
+    assert refresh.gain.at_least is not None
+    assert refresh.gain.at_least.blocks <= measured.after.blocks
+    others = [recorded(f"seq = {value}") for value in (5, 999)]
+    assert all(each.kind != "index_refresh" for each in candidates(table, others).candidates)
+
+
+def test_an_index_that_covers_nothing_is_predicted_as_a_new_one(folder: Path, counted: RealTable) -> None:
+    """It was created and never refreshed."""
+    table = RealTable(folder, cut(rows()), segment_blocks=15)
+    table.add_index("by_code", "bloom", "code", segments=0)
+    filters = [recorded(f"code = {7 * value}", times=5) for value in range(10, 3_900, 300)]
+    refresh = only(candidates(table, filters).candidates, "index_refresh")
+    new = [each for each in candidates(counted, filters).candidates if each.index and each.index.expression == "code"]
+    assert refresh.gain is not None
+    assert new[0].gain is not None
+    assert refresh.gain.after.blocks == pytest.approx(new[0].gain.after.blocks, abs=0.5)
+    assert only(candidates(table).unpredicted, "index_refresh").missing.startswith("no filters are recorded")
+
+
+def test_a_second_index_on_an_expression_is_expected_to_gain_nothing(folder: Path) -> None:
+    """What the first one leaves mostly has the value; other predicates of the column may still gain."""
+    table = RealTable(folder, cut(rows()), segment_blocks=15)
+    filters = [recorded(f"code = {7 * value}", times=5) for value in range(10, 3_900, 300)]
+    assert any(each.kind == "index" for each in candidates(table, filters).candidates)
+    table.add_index("by_code", "bloom", "code")
+    found = candidates(table, filters)
+    assert all(each.kind != "index" for each in (*found.candidates, *found.unpredicted))
+
+
+def test_the_same_filters_are_measured_on_two_snapshots(folder: Path) -> None:
+    """As prunes read them; a filter that cannot be replayed on both is left out."""
+    table = RealTable(folder, cut(rows()), segment_blocks=15)
+    before = table.pointer
+    table.add_index("by_code", "bloom", "code", {"false_positives": 0.001})
+    manifests = Manifests(table.store, 64 << 20)
+    advising = Candidates(manifests, IndexAccess(manifests), table.warehouse.planning, table.store)
+    filters = [recorded(f"code = {7 * value}", times=value) for value in (10, 500, 3_900)]
+    gain, missing = advising.measured(before, table.pointer, [*filters, recorded("gone = 5")])
+    assert (missing, gain is not None) == ("", True)
+    assert gain is not None
+    assert (gain.filters, gain.times) == (3, 4_410)
+    assert gain.before.blocks > 20
+    assert gain.after.blocks == pytest.approx(1.0, abs=0.1)
+    assert advising.measured(before, table.pointer, []) == (None, "no filter is recorded any more")
+    assert advising.measured(before, table.pointer, [recorded("gone = 5")])[0] is None
+
+
 def test_filters_that_cannot_be_predicted_are_counted_apart(counted: RealTable) -> None:
     """They are in neither of the two averages."""
     filters = [recorded(f"code = {7 * value}") for value in range(10, 3_900, 600)] + [recorded("code < 500")]

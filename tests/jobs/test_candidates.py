@@ -22,7 +22,7 @@ from lamella.snapshot.wire import Candidate
 from support.event_tables import EventTable, events
 
 EPOCH = dt.date(1970, 1, 1)
-#: Predicted and measured parts of the blocks that are skipped may differ by so much in one of ten.
+#: Predicted and measured parts of the blocks that are skipped may differ by so much in one of twenty.
 POINTS = 0.10
 
 
@@ -175,9 +175,9 @@ def errors(make_table: MakeTable, seed: int) -> dict[str, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 30), marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 110), marks=pytest.mark.soak)])
 def test_filters_read_what_was_predicted(make_table: MakeTable, seeds: range) -> None:
-    """Every candidate of random tables is applied by its job: within 10 points in nine of ten."""
+    """Every candidate of random tables is applied by its job: within 10 points in nineteen of twenty."""
     found: dict[str, float] = {}
     for seed in seeds:
         found |= errors(make_table, seed)
@@ -188,7 +188,7 @@ def test_filters_read_what_was_predicted(make_table: MakeTable, seeds: range) ->
         f"most {points.max():.3f}, mean {np.mean(list(found.values())):+.3f}; worst {worst}"
     )
     assert len(points) >= 4 * len(seeds) // 2
-    assert (points <= POINTS).mean() >= 0.9, worst
+    assert (points <= POINTS).mean() >= 0.95, worst
     assert (points <= 3 * POINTS).all(), worst
 
 

@@ -16,7 +16,7 @@ from lamella.service.app import create_app
 from lamella.service.catalog import TableRecord, current_table, open_catalog
 from lamella.service.composition import Core
 from lamella.service.config.settings import Settings
-from lamella.service.jobs.policies import Measurements
+from lamella.service.jobs.policies import Measurements, SnapshotConditions, StoredConditions
 from lamella.service.maintenance.table_health import Differences, TableHealths, findings_of
 from lamella.snapshot.errors import StoreError
 from lamella.snapshot.ids import Ids
@@ -477,3 +477,41 @@ def test_findings_begin_at_their_thresholds(values: dict[str, Any], found: list[
 def test_a_table_that_nobody_asks_with_filters_needs_no_key() -> None:
     """It is only read as a whole."""
     assert findings_of(figures(cluster_key=(), average_depth=None), Policy(), has_filters=False) == ()
+
+
+def test_policies_take_stored_values_of_the_current_snapshot_alone(world: World) -> None:
+    """They are those that measuring gives; after a commit, or for another share, it is measured."""
+    world.register((0, 100), (50, 150), (75, 175))
+    world.post(f"{TABLE}/indexes", name="by_s", kind="bloom", expression="s")
+    world.post(f"{TABLE}/indexes/by_s/refresh")
+    world.register((0, 10), (500, 600))
+    measured, stale = world.core.conditions, list[str]()
+    world.healths.get(world.record)
+    calls: list[str] = []
+
+    class Watched(SnapshotConditions):
+        def __getattribute__(self, name: str) -> Any:
+            if not name.startswith("_"):
+                calls.append(name)
+            return super().__getattribute__(name)
+
+    watched = Watched(world.core.catalog, world.core.warehouse, world.core.clustering.average_depth)
+    stored = StoredConditions(world.core.catalog, watched, stale.append)
+    record = world.record
+    assert stored.small_blocks(record) == measured.small_blocks(record)
+    assert stored.average_depth(record) == measured.average_depth(record)
+    assert stored.blocks_with_deletes(record, None) == measured.blocks_with_deletes(record, None)
+    assert stored.blocks_with_deletes(record, 0.5) == measured.blocks_with_deletes(record, 0.5)
+    assert stored.indexes(record) == measured.indexes(record) == ["by_s"]
+    assert stored.not_indexed_blocks(record, "by_s") == measured.not_indexed_blocks(record, "by_s") == Measurements(2)
+    assert (calls, stale) == ([], [])
+    assert stored.not_indexed_blocks(record, "none").reason == "there is no such index"
+    assert stored.snapshots(record, 3) == Measurements(3)
+    assert calls == ["not_indexed_blocks", "snapshots"]
+    world.register((0, 3))
+    record = world.record
+    assert stored.small_blocks(record) == measured.small_blocks(record)
+    assert stale == [record.table_id]
+    world.core.catalog.put_table_health(record.table_id, record.version, 1, "of a later release")
+    assert stored.indexes(record) == ["by_s"]
+    assert len(stale) == 2

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import httpx2
 import msgspec
 
-from support.tenants import TenantResources, view_definition
+from support.tenants import RUNNER, TenantResources, view_definition
 
 Body = Callable[[TenantResources], Any]
 _NAMED: Final = re.compile(r"{(\w+)}")
@@ -148,6 +148,10 @@ PROBES: Final[Mapping[str, Probe]] = {
     "blocks": Probe(body=lambda p: {"locations": list(p.blocks), **_snapshot(p)}),
     "advise": Probe(body=_snapshot),
     "candidates": Probe(body=_nothing),
+    "list_auto": Probe(),
+    "plan_auto": Probe(body=_nothing),
+    "start_auto": Probe(needs=("policy",), body=lambda _: {"runner": RUNNER}),
+    "report_auto": Probe(needs=("action_id",), body=lambda _: {"runner": RUNNER, "outcome": "failed"}),
     "what_if": Probe(body=lambda p: {**_snapshot(p), "cluster_key": [p.column], "filters": ["id = 1"]}),
     "why_not": Probe(body=lambda p: {**_snapshot(p), "filter": f"{p.column} = '{p.value}'"}),
     "list_recorded": Probe(),

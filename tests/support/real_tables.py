@@ -55,9 +55,16 @@ class RealTable:
         self.pointer: SnapshotPointer = self.warehouse.commit(pointer, added=refs, now_ms=2).pointer
 
     def add_index(
-        self, name: str, kind: str, expression: str, options: dict[str, object] | None = None, *, left_out: int = 0
+        self,
+        name: str,
+        kind: str,
+        expression: str,
+        options: dict[str, object] | None = None,
+        *,
+        left_out: int = 0,
+        segments: int | None = None,
     ) -> None:
-        """Make an index, and fill it with all blocks but so many, which cannot be taken."""
+        """Make an index, and fill it with all blocks (of the first ``segments``) but so many, which cannot be taken."""
         indexing = self.warehouse.indexing
         self.pointer = indexing.create(
             self.pointer, name=name, kind=kind, expression=expression, options=options, now_ms=3
@@ -65,7 +72,7 @@ class RealTable:
         snapshot = self.warehouse.snapshot(self.pointer)
         (index,) = (each for each in snapshot.skip_indexes if each.name == name)
         parts = []
-        for number, ref in enumerate(self.warehouse.segments(self.pointer)):
+        for number, ref in enumerate(list(self.warehouse.segments(self.pointer))[:segments]):
             built = build_part(self.store, index, snapshot, self.warehouse.segment(ref).blocks)
             assert built.part is not None
             left_out -= len(built.left_out)
@@ -73,6 +80,8 @@ class RealTable:
             self.store.put(location, built.part.data)
             parts.append((built.part.ref(location), built.part.keys))
         assert not left_out
+        if not parts:
+            return
         self.pointer = indexing.add_parts(self.pointer, index.index_id, parts, now_ms=4).pointer
 
     def skipped(self, text: str) -> float:

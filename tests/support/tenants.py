@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
+from uuid import uuid4
 
 import httpx2
 import msgspec
@@ -16,12 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lamella.service.app import create_app
+from lamella.service.catalog import AutoRecord, open_catalog
 from lamella.service.config.settings import Settings
 from lamella.snapshot.tokens import key_sha256, key_text
+from lamella.snapshot.wire import AutoAction, Candidate
 from support.app_client import AppClient
 
 ROOT_KEY = key_text(bytes(range(32)))
 ROOT_SHA256 = key_sha256(ROOT_KEY)
+#: Who does actions of automatic upkeep.
+RUNNER = "0199dddd-0000-7000-8000-000000000000"
 _ABSENT = "0199aaaa-0000-7000-8000-000000000000"
 
 
@@ -48,16 +53,16 @@ class TenantResources(msgspec.Struct, frozen=True, kw_only=True):
     dropped: str = "none"
     view: str = "none"
     plan_id: str = "none"
+    action_id: str = _ABSENT
     #: The same for all: a share is what each may read.
     share: str = "lamella"
 
     def words(self) -> tuple[str, ...]:
         """All that another tenant must not learn: names that no other tenant has, and ids."""
         named = (self.namespace, self.table, self.column, self.value, self.tag, self.index, self.schedule, self.key)
-        ids = (self.table_id, self.snapshot_id, self.first_snapshot_id, self.segment_id, self.lease_id, self.job_id)
-        return tuple(
-            each for each in (*named, *ids, self.dropped, self.view, *self.blocks) if each not in ("none", _ABSENT)
-        )
+        ids = (self.table_id, self.snapshot_id, self.first_snapshot_id, self.segment_id)
+        others = (self.lease_id, self.job_id, self.action_id, self.dropped, self.view)
+        return tuple(each for each in (*named, *ids, *others, *self.blocks) if each not in ("none", _ABSENT))
 
 
 class Asker:
@@ -95,6 +100,7 @@ class Tenants:
         }
         chosen = Settings(warehouse=str(folder / "warehouse"), **{**options, **settings})
         self.app = AppClient(create_app(chosen))
+        self.catalog_url = chosen.catalog_url
         self.root = Asker(self.app, ROOT_KEY)
         self._numbers = itertools.count()
 
@@ -233,8 +239,33 @@ def _schedule(tenants: Tenants, resources: TenantResources) -> TenantResources:
     return msgspec.structs.replace(resources, schedule=schedule)
 
 
+def _action(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    candidate = Candidate(kind="compact", text="Compacting 2 blocks", command="lamella compact")
+    action = AutoAction(
+        action_id=str(uuid4()),
+        state="running",
+        change="compact",
+        candidate=candidate,
+        snapshot_id=resources.snapshot_id,
+        started_ms=1,
+    )
+    record = AutoRecord(
+        action_id=action.action_id,
+        table_id=resources.table_id,
+        started_ms=1,
+        runner=RUNNER,
+        lease_expires_ms=1 << 50,
+        action=msgspec.json.encode(action).decode(),
+        filters='{"recorded":[],"seed":0}',
+    )
+    catalog = open_catalog(tenants.catalog_url)
+    assert catalog.begin_auto(record, at_most=10)
+    catalog.close()
+    return msgspec.structs.replace(resources, action_id=action.action_id)
+
+
 def _policy(tenants: Tenants, resources: TenantResources) -> TenantResources:
-    tenants.root.call("PUT", f"{_path(resources)}/policy", {"verify": {"every_s": 86_400}})
+    tenants.root.call("PUT", f"{_path(resources)}/policy", {"verify": {"every_s": 86_400}, "auto": {"dry_run": True}})
     return resources
 
 
@@ -284,6 +315,7 @@ _MAKERS: Mapping[str, Callable[[Tenants, TenantResources], TenantResources]] = {
     "dropped_index": _dropped_index,
     "schedule": _schedule,
     "policy": _policy,
+    "action_id": _action,
     "job_id": _job,
     "cancelled_job": _cancelled_job,
     "claimed_job": _claimed_job,

@@ -36,7 +36,7 @@ from lamella.service.http.streaming import LargeAnswers
 from lamella.service.indexes.indexes import Indexes
 from lamella.service.indexes.parts import IndexParts
 from lamella.service.indexes.routes import IndexRoutes
-from lamella.service.jobs.policies import Policies, SnapshotConditions
+from lamella.service.jobs.policies import Policies, SnapshotConditions, StoredConditions
 from lamella.service.jobs.queue import JobQueue
 from lamella.service.jobs.routes import JobRoutes, ScheduleRoutes, WorkerRoutes
 from lamella.service.jobs.schedules import DueJobs, Schedules
@@ -114,6 +114,7 @@ class Core:
         self.store: Store = store
         self.catalog = catalog
         self.clock = clock
+        self.ids = ids
         self.authentication = Authenticator(
             settings,
             catalog,
@@ -255,7 +256,8 @@ class Core:
             share=settings.table_health_share,
         )
         self.committer.after_commits(self.healths.note_commit)
-        self.policies = Policies(catalog, conditions, self.metrics, ids, clock, settings)
+        stored = StoredConditions(catalog, conditions, self.healths.note_commit)
+        self.policies = Policies(catalog, stored, self.metrics, ids, clock, settings)
         self.due = DueJobs(catalog, self.schedules, self.policies, self.metrics, clock, time.monotonic, settings)
         self.large_answers = LargeAnswers(
             at_once=settings.large_answers,

@@ -14,6 +14,9 @@ from lamella.service.http.routing import RouteFactory, ServedOperation
 from lamella.snapshot.wire import (
     AdviceAnswer,
     AdviceRequest,
+    AutoLedger,
+    AutoPlan,
+    AutoRequest,
     CandidatesAnswer,
     CandidatesRequest,
     RecordedList,
@@ -43,6 +46,16 @@ class Advisor(Protocol):
         """The recorded filters of a table."""
 
 
+class AutoUpkeep(Protocol):
+    """Automatic upkeep of a table, for features that show it. Each method raises LamellaError."""
+
+    def ledger(self, table: TableRecord) -> AutoLedger:
+        """What was done."""
+
+    def plan(self, table: TableRecord, request: AutoRequest) -> AutoPlan:
+        """What would be done now, and why."""
+
+
 class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """What one folder adds."""
 
@@ -55,3 +68,4 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True):
     home: str | None = None
     #: What the feature offers to those that are registered after it.
     advisor: Advisor | None = None
+    auto: AutoUpkeep | None = None

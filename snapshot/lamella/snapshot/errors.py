@@ -388,6 +388,12 @@ class PolicyNotFound(NotFound):
     code = "policy_not_found"
 
 
+class ActionNotFound(NotFound):
+    """The table has no such action of automatic upkeep."""
+
+    code = "action_not_found"
+
+
 class KeyNotFound(NotFound):
     """No API key has the name."""
 

@@ -174,6 +174,13 @@ class RefreshArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fiel
     allow_empty: bool = False
 
 
+class AutoArguments(RewriteArguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Arguments of ``lamella auto run``. ``max_actions``: maximum number of actions; the job ends earlier if no action
+    is worth its cost, or a budget is used up."""
+
+    max_actions: Count | None = None
+
+
 class ExportIcebergArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Arguments of ``lamella export iceberg``.
 
@@ -337,6 +344,15 @@ BUILTIN: Final = (
         command=("external", "refresh"),
         arguments=RefreshArguments,
         server_only=False,
+    ),
+    JobKind(
+        name="auto",
+        text="Do what saves the recorded filters most, within the budgets of the table's policy, and measure it.",
+        command=("auto", "run"),
+        arguments=AutoArguments,
+        is_spark=True,
+        server_only=False,
+        server_arguments=_OF_THE_WORKER,
     ),
     JobKind(
         name="export_iceberg",

@@ -56,6 +56,13 @@ def jobs(stage: Stage) -> None:
     stage.names |= {"total": 3, "step": lambda done: done + 1}
 
 
+@scene("docs/auto.md")
+def auto(stage: Stage) -> None:
+    """Orders in many files."""
+    stage.table("sales.orders", orders(), count=6)
+    stage.names["lake"] = stage.lake
+
+
 @scene("docs/vacuum.md", data=[as_type(VacuumRequest)])
 def vacuum(stage: Stage) -> None:
     """A table with two snapshots of its own."""

@@ -8,15 +8,32 @@ from typing import Any, Unpack
 from lamella.client.advice.calls import (
     QueryOptions,
     advice_call,
+    auto_ledger_call,
     candidates_call,
     clear_recorded_filters_call,
+    plan_auto_call,
     recorded_filters_call,
+    report_auto_call,
+    start_auto_call,
     what_if_call,
     why_not_call,
 )
 from lamella.client.http.aio.runner import AsyncCallRunner
 from lamella.client.http.call import Filter, TableName
-from lamella.snapshot.wire import AdviceAnswer, CandidatesAnswer, IndexChange, RecordedList, WhatIfAnswer, WhyNotAnswer
+from lamella.snapshot.wire import (
+    AdviceAnswer,
+    AutoAction,
+    AutoLedger,
+    AutoPlan,
+    AutoReport,
+    AutoRule,
+    AutoStart,
+    CandidatesAnswer,
+    IndexChange,
+    RecordedList,
+    WhatIfAnswer,
+    WhyNotAnswer,
+)
 
 
 class AsyncTableAdvice:
@@ -81,6 +98,33 @@ class AsyncTableAdvice:
         Raises InvalidRequest, TableNotFound.
         """
         return await self._lake.run(candidates_call(self._name, top, recorded, sample_blocks, seed))
+
+    async def auto_ledger(self) -> AutoLedger:
+        """What the rule ``auto`` of the table's policy did, the latest action first: predicted and measured gain of
+        each. Raises TableNotFound.
+        """
+        return await self._lake.run(auto_ledger_call(self._name))
+
+    async def plan_auto(
+        self, rule: AutoRule | None = None, *, recorded: int = 100, sample_blocks: int = 0, seed: int = 0
+    ) -> AutoPlan:
+        """What the rule ``auto`` would do now, and why, or why not, for each candidate; changes nothing.
+
+        ``rule``: instead of the policy's. The other arguments are as for :meth:`candidates`.
+
+        Raises InvalidRequest, TableNotFound.
+        """
+        return await self._lake.run(plan_auto_call(self._name, rule, recorded, sample_blocks, seed))
+
+    async def start_auto(self, request: AutoStart) -> AutoPlan:
+        """Begin the next action of the rule ``auto``; ``action`` of the answer is None if there is none. ``lamella auto
+        run`` does it, and reports it. Raises InvalidRequest (the policy has no such rule), TableNotFound.
+        """
+        return await self._lake.run(start_auto_call(self._name, request))
+
+    async def report_auto(self, action_id: str, request: AutoReport) -> AutoAction:
+        """Report a running action, or its end. Raises ActionNotFound, JobLeaseLost, TableNotFound."""
+        return await self._lake.run(report_auto_call(self._name, action_id, request))
 
     async def why_not(self, filter: Filter, index: str | None = None, **moment: Unpack[QueryOptions]) -> WhyNotAnswer:
         """Why indexes (``index``: only that one) do not help with a filter.

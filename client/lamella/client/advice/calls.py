@@ -18,6 +18,13 @@ from lamella.snapshot.advice import operations
 from lamella.snapshot.wire import (
     AdviceAnswer,
     AdviceRequest,
+    AutoAction,
+    AutoLedger,
+    AutoPlan,
+    AutoReport,
+    AutoRequest,
+    AutoRule,
+    AutoStart,
     CandidatesAnswer,
     CandidatesRequest,
     IndexChange,
@@ -89,6 +96,29 @@ def candidates_call(name: TableName, top: int, recorded: int, sample_blocks: int
     """What could be done for the table."""
     request = CandidatesRequest(top=top, recorded=recorded, sample_blocks=sample_blocks, seed=seed)
     return make_call(operations.CANDIDATES, name, body=request)
+
+
+def auto_ledger_call(name: TableName) -> Call[AutoLedger]:
+    """What automatic upkeep did."""
+    return make_call(operations.LIST_AUTO, name)
+
+
+def plan_auto_call(
+    name: TableName, rule: AutoRule | None, recorded: int, sample_blocks: int, seed: int
+) -> Call[AutoPlan]:
+    """What it would do now."""
+    request = AutoRequest(rule=rule, recorded=recorded, sample_blocks=sample_blocks, seed=seed)
+    return make_call(operations.PLAN_AUTO, name, body=request)
+
+
+def start_auto_call(name: TableName, request: AutoStart) -> Call[AutoPlan]:
+    """Begin its next action."""
+    return make_call(operations.START_AUTO, name, body=request)
+
+
+def report_auto_call(name: TableName, action_id: str, request: AutoReport) -> Call[AutoAction]:
+    """Report an action."""
+    return make_call(operations.REPORT_AUTO, name, action_id=action_id, body=request)
 
 
 def why_not_call(name: TableName, filter: Filter, index: str | None, moment: QueryOptions) -> Call[WhyNotAnswer]:

@@ -50,6 +50,7 @@ _HOMES: Final = {
     "diff": "cli.prune",
     "aggregate": "cli.prune",
     "advise": "advice.commands",
+    "auto": "cli.auto",
     "what-if": "advice.commands",
     "why-not": "advice.commands",
     "recorded": "advice.commands",

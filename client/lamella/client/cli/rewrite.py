@@ -188,7 +188,7 @@ def analyze(
     from lamella.client.jobs.analyze import analyze as analyze_blocks
 
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
-    with runtime.started("analyze") as engine, _context(session, runtime, table, engine, {}, "analyzing") as context:
+    with runtime.started("analyze") as engine, job_context(session, runtime, table, engine, {}, "analyzing") as context:
         done = analyze_blocks(context, wanted, max_bytes=max_bytes, max_blocks=max_blocks)
     if session.as_json:
         session.emit(done)
@@ -214,7 +214,7 @@ def delete(
     read. These get deletion vectors, or are rewritten if they lose many rows."""
     from lamella.client.jobs.delete import delete_rows
 
-    with runtime.started("delete") as engine, _context(session, runtime, table, engine, {}, "deleting") as context:
+    with runtime.started("delete") as engine, job_context(session, runtime, table, engine, {}, "deleting") as context:
         done = delete_rows(context, condition, time_zone=time_zone, mode=mode)
     if session.as_json:
         session.emit(done)
@@ -277,12 +277,12 @@ def _rewrite(session: Session, runtime: EngineOptions, /, table: str, job: Rewri
     if given["dry_run"]:
         from lamella.client.rewrite.engine import SerialEngine
 
-        with _context(session, runtime, table, SerialEngine(), given, "planning") as context:
+        with job_context(session, runtime, table, SerialEngine(), given, "planning") as context:
             planned = plan(context, job, bounds)
         _show_plan(session, planned)
         return
     doing = {"compact": "compacting", "recluster": "reclustering", "purge": "purging"}[job]
-    with runtime.started(job) as engine, _context(session, runtime, table, engine, given, doing) as context:
+    with runtime.started(job) as engine, job_context(session, runtime, table, engine, given, doing) as context:
         if job == "recluster":
             done = recluster(context, bounds, max_runs=given["repeat"])
         else:
@@ -296,7 +296,7 @@ def _rewrite(session: Session, runtime: EngineOptions, /, table: str, job: Rewri
 
 
 @contextmanager
-def _context(
+def job_context(
     session: Session, runtime: EngineOptions, /, table: str, engine: Engine, given: dict[str, Any], doing: str
 ) -> Iterator[JobContext]:
     from lamella.client.jobs.context import JobContext, Sizes

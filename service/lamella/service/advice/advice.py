@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lamella.service.catalog import Catalog, RecordedFilter, StoredJson, TableRecord
 from lamella.service.history.history import History, trusted_manifests
 from lamella.service.maintenance.table_health import TableHealths
@@ -12,7 +14,7 @@ from lamella.snapshot.advice.scores import Advising
 from lamella.snapshot.advice.what_if import WhatIf
 from lamella.snapshot.advice.why_not import WhyNot
 from lamella.snapshot.advice.workload import Reported
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import InvalidRequest, SnapshotNotFound
 from lamella.snapshot.expression import check_together, read_filter
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.storage import Store
@@ -22,6 +24,7 @@ from lamella.snapshot.warehouse.read_costs import ReplayedFilter
 from lamella.snapshot.wire import (
     AdviceAnswer,
     AdviceRequest,
+    CandidateGain,
     CandidatesAnswer,
     CandidatesRequest,
     RecordedCleared,
@@ -33,6 +36,7 @@ from lamella.snapshot.wire import (
     WhyNotAnswer,
     WhyNotRequest,
 )
+from lamella.snapshot.workload.recorded_filters import Recorded
 
 _QUERY = StoredJson(FeedbackQuery, "a reported filter")
 #: Most recorded filters in one listing.
@@ -85,15 +89,40 @@ class Advice:
         with trusted_manifests():
             return self._what_if.answer(pointer, request, filters, recorded)
 
-    def candidates(self, table: TableRecord, request: CandidatesRequest) -> CandidatesAnswer:
-        """Return what could be done for the current snapshot. Raises ManifestError, StoreError, Unavailable."""
-        recorded = [as_recorded(each) for each in self._recorder.filters(table.table_id, request.recorded)]
+    def candidates(
+        self, table: TableRecord, request: CandidatesRequest, filters: Sequence[Recorded] | None = None
+    ) -> CandidatesAnswer:
+        """Return what could be done for the current snapshot. ``filters``: replay these, and not those that were
+        recorded or reported. Raises ManifestError, StoreError, Unavailable.
+        """
+        recorded = filters
+        if recorded is None:
+            recorded = [as_recorded(each) for each in self._recorder.filters(table.table_id, request.recorded)]
         reported = self._reported(table, request.recorded)
         upkeep = _upkeep(self._healths.peek(table), table.pointer)
         with trusted_manifests():
             return self._candidates.of(
-                table.pointer, f"{table.namespace}.{table.name}", request, recorded, reported, upkeep
+                table.pointer,
+                f"{table.namespace}.{table.name}",
+                request,
+                recorded,
+                reported,
+                upkeep,
+                only_recorded=filters is not None,
             )
+
+    def measured(
+        self, table: TableRecord, snapshot_id: str, filters: Sequence[Recorded], *, seed: int
+    ) -> tuple[CandidateGain | None, str]:
+        """Return what filters read of an earlier snapshot and of the current one; None and the reason if that cannot be
+        measured. Raises ManifestError, StoreError, Unavailable.
+        """
+        try:
+            before = self._history.pointer(table, snapshot_id=snapshot_id)
+        except SnapshotNotFound as error:
+            return None, error.message
+        with trusted_manifests():
+            return self._candidates.measured(before, table.pointer, filters, seed=seed)
 
     def _reported(self, table: TableRecord, at_most: int) -> list[Reported]:
         """Return the filters of readers' reports, the latest first."""

@@ -3,6 +3,7 @@
 from lamella.service.catalog.port import AccessCatalog, Catalog, JobCatalog, current_table
 from lamella.service.catalog.records import (
     AddedJob,
+    AutoRecord,
     ClaimResult,
     CommitGuard,
     DroppedTable,
@@ -41,6 +42,7 @@ from lamella.service.catalog.sql import SqlCatalog, open_catalog
 __all__ = [
     "AccessCatalog",
     "AddedJob",
+    "AutoRecord",
     "Catalog",
     "ClaimResult",
     "CommitGuard",

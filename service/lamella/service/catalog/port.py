@@ -17,6 +17,7 @@ from typing import Protocol
 from lamella.service.catalog.engine import CatalogListener
 from lamella.service.catalog.records import (
     AddedJob,
+    AutoRecord,
     ClaimResult,
     CommitGuard,
     DroppedTable,
@@ -248,6 +249,19 @@ class JobCatalog(Protocol):
 
         Does nothing and returns nothing if the policy changed since the check began.
         """
+
+    def begin_auto(self, record: AutoRecord, *, at_most: int) -> bool:
+        """Add an action, unless the table has one that has not ended; return whether it was added.
+
+        One whose lease has expired counts too: end it first. Of ended ones, the latest ``at_most`` stay. Raises
+        TableNotFound.
+        """
+
+    def put_auto(self, record: AutoRecord, *, runner: str) -> bool:
+        """Replace an action that has not ended and that ``runner`` does; return whether it did."""
+
+    def auto_actions(self, table_id: str, *, limit: int) -> list[AutoRecord]:
+        """Return the latest actions of a table, the latest first."""
 
 
 class ListingCatalog(Protocol):

@@ -419,6 +419,18 @@ class PolicyRecord(msgspec.Struct, frozen=True, kw_only=True):
     fired: dict[str, RuleFired] = {}
 
 
+class AutoRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An action of automatic upkeep. ``action``, ``filters``: as JSON. ``lease_expires_ms`` None: it has ended."""
+
+    action_id: str
+    table_id: str
+    started_ms: int
+    runner: str
+    lease_expires_ms: int | None
+    action: str
+    filters: str
+
+
 class AddedJob(msgspec.Struct, frozen=True, kw_only=True):
     """The job that does the requested work; ``is_new`` False: an equal job that was pending."""
 

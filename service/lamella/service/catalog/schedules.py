@@ -1,4 +1,4 @@
-"""Schedules and policies in the catalog's database: each adds its jobs exactly once."""
+"""Schedules, policies and automatic upkeep in the catalog's database: each adds its jobs exactly once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, insert, select, upda
 from lamella.service.catalog.jobs import insert_job
 from lamella.service.catalog.records import (
     AddedJob,
+    AutoRecord,
     DueSchedule,
     JobRecord,
     PolicyRecord,
@@ -18,7 +19,7 @@ from lamella.service.catalog.records import (
     ScheduleRecord,
     StoredAnswer,
 )
-from lamella.service.catalog.schema import namespaces, policies, schedules, tables
+from lamella.service.catalog.schema import auto_actions, namespaces, policies, schedules, tables
 from lamella.service.catalog.session import SqlSession, StoredJson, json_text
 from lamella.service.catalog.snapshots import LOCK_TABLE
 from lamella.snapshot.errors import PolicyNotFound, ScheduleNotFound, TableNotFound
@@ -71,9 +72,30 @@ _BEGIN: Final = (
 _LOCK_CHECK: Final = _SELECT_POLICY.where(policies.c.checked_ms == bindparam("began_ms")).with_for_update()
 _END: Final = update(policies).where(_this_policy).values(findings=bindparam("found"), fired=bindparam("now_fired"))
 
+_of_this_table = auto_actions.c.table_id == bindparam("id")
+_latest_first = (auto_actions.c.started_ms.desc(), auto_actions.c.action_id.desc())
+_ACTIONS: Final = select(auto_actions).where(_of_this_table).order_by(*_latest_first).limit(bindparam("rows"))
+_IS_BUSY: Final = select(auto_actions.c.action_id).where(_of_this_table, auto_actions.c.lease_expires_ms.is_not(None))
+_INSERT_ACTION: Final = insert(auto_actions)
+_LATEST: Final = (
+    select(auto_actions.c.action_id).where(_of_this_table).order_by(*_latest_first).limit(bindparam("rows"))
+)
+_FORGET_ACTIONS: Final = delete(auto_actions).where(
+    _of_this_table, auto_actions.c.action_id.not_in(bindparam("latest", expanding=True))
+)
+_PUT_ACTION: Final = (
+    update(auto_actions)
+    .where(
+        auto_actions.c.action_id == bindparam("which"),
+        auto_actions.c.runner == bindparam("by"),
+        auto_actions.c.lease_expires_ms.is_not(None),
+    )
+    .values(runner=bindparam("now_runner"), lease_expires_ms=bindparam("until_ms"), action=bindparam("now_action"))
+)
+
 
 class SqlSchedules(SqlSession):
-    """The part of :class:`~lamella.service.catalog.port.Catalog` for schedules and policies."""
+    """The part of :class:`~lamella.service.catalog.port.Catalog` for schedules, policies and automatic upkeep."""
 
     def put_schedule(self, schedule: ScheduleRecord) -> ScheduleRecord:
         which = {"id": schedule.table_id, "which": schedule.name}
@@ -164,6 +186,31 @@ class SqlSchedules(SqlSession):
                 fired[rule] = RuleFired(at_ms=began_ms, job_id=done[rule].job_id)
             connection.execute(_END, {"id": table_id, "found": findings, "now_fired": json_text(fired)})
         return done
+
+    def begin_auto(self, record: AutoRecord, *, at_most: int) -> bool:
+        which = {"id": record.table_id}
+        with self._transaction(None) as connection:
+            _require_table(connection, record.table_id)
+            if connection.execute(_IS_BUSY, which).first() is not None:
+                return False
+            connection.execute(_INSERT_ACTION, msgspec.structs.asdict(record))
+            latest = [row[0] for row in connection.execute(_LATEST, {**which, "rows": at_most})]
+            connection.execute(_FORGET_ACTIONS, {**which, "latest": latest})
+        return True
+
+    def put_auto(self, record: AutoRecord, *, runner: str) -> bool:
+        step = {
+            "which": record.action_id,
+            "by": runner,
+            "now_runner": record.runner,
+            "until_ms": record.lease_expires_ms,
+            "now_action": record.action,
+        }
+        with self._transaction(None) as connection:
+            return connection.execute(_PUT_ACTION, step).rowcount == 1
+
+    def auto_actions(self, table_id: str, *, limit: int) -> list[AutoRecord]:
+        return [AutoRecord(**row) for row in self._rows(_ACTIONS, {"id": table_id, "rows": limit})]
 
 
 def _require_table(connection: Connection, table_id: str) -> None:

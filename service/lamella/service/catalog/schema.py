@@ -328,6 +328,21 @@ policies = Table(
     Index("ix_policies_checked_ms", "checked_ms"),
 )
 
+#: What automatic upkeep did to tables. ``action``: as JSON; ``filters``: those that it was decided by. ``runner``: who
+#: does it, and until when nobody else does; no time: it has ended.
+auto_actions = Table(
+    "auto_actions",
+    metadata,
+    Column("action_id", String(36), primary_key=True),
+    Column("table_id", String(36), nullable=False),
+    _number("started_ms"),
+    Column("runner", String(36), nullable=False),
+    Column("lease_expires_ms", BigInteger),
+    _text("action"),
+    _text("filters"),
+    Index("ix_auto_actions_table_id", "table_id", "started_ms"),
+)
+
 #: What prunes considered and kept, by table, summed over five minutes each. Bytes are floating point: the sums of many
 #: prunes of a large table do not fit into 64-bit integers.
 prune_rates = Table(

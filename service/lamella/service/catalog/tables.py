@@ -30,6 +30,7 @@ from lamella.service.catalog.records import (
     no_namespace,
 )
 from lamella.service.catalog.schema import (
+    auto_actions,
     deletion_marks,
     feedback,
     leases,
@@ -330,6 +331,7 @@ _FORGET = (
     delete(recorded).where(recorded.c.table_id == bindparam("id")),
     delete(prune_rates).where(prune_rates.c.table_id == bindparam("id")),
     delete(table_health).where(table_health.c.table_id == bindparam("id")),
+    delete(auto_actions).where(auto_actions.c.table_id == bindparam("id")),
     delete(schedules).where(schedules.c.table_id == bindparam("id")),
     delete(policies).where(policies.c.table_id == bindparam("id")),
     delete(snapshots).where(snapshots.c.table_id == bindparam("id")),

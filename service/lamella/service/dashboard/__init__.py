@@ -19,6 +19,7 @@ from lamella.service.clustering.clustering import Clustering
 from lamella.service.commits.committer import Committer
 from lamella.service.config.settings import Settings
 from lamella.service.dashboard.access import AccessPages, TableAccessPages
+from lamella.service.dashboard.auto import AutoPages
 from lamella.service.dashboard.health import Health
 from lamella.service.dashboard.history import HistoryPages
 from lamella.service.dashboard.home import HomePages
@@ -110,6 +111,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
     catalog, warehouse, readers, clock = core.catalog, core.warehouse, core.readers, core.clock
     history, indexes, when_closing = core.history, core.indexes, core.when_closing
     advice = next((each.advisor for each in core.features if each.advisor is not None), None)
+    auto = next((each.auto for each in core.features if each.auto is not None), None)
     pages = Pages(
         admission=core.admission,
         mutations=core.mutations,
@@ -195,7 +197,19 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
             when_closing=when_closing,
             pages=pages,
         ),
-        UpkeepPages(catalog=catalog, readers=readers, policies=core.policies, schedules=core.schedules, pages=pages),
+        UpkeepPages(
+            catalog=catalog,
+            readers=readers,
+            policies=core.policies,
+            schedules=core.schedules,
+            has_auto=auto is not None,
+            pages=pages,
+        ),
+        *(
+            ()
+            if auto is None
+            else (AutoPages(catalog=catalog, readers=readers, policies=core.policies, auto=auto, pages=pages),)
+        ),
         ObjectPages(catalog=catalog, readers=readers, tables=core.tables, committer=core.committer, pages=pages),
         MapPages(catalog=catalog, readers=readers, history=history, warehouse=warehouse, pages=pages),
         HistoryPages(

@@ -142,7 +142,7 @@ def _value(field: Field, text: str) -> Any:
         return None
     match field.shape:
         case "whole":
-            return _size(text) if field.name.endswith("bytes") else whole_number(text)
+            return size_of(text) if field.name.endswith("bytes") else whole_number(text)
         case "number":
             try:
                 return float(text)
@@ -175,8 +175,8 @@ def _text(field: Field, value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _size(text: str) -> int:
-    """Parse ``512 MiB``, ``1.5GB``, or a number of bytes."""
+def size_of(text: str) -> int:
+    """Parse ``512 MiB``, ``1.5GB``, or a number of bytes. Raises InvalidRequest."""
     found = _SIZE.fullmatch(text.replace(" ", ""))
     if len(text) > _MAX_DIGITS:
         raise InvalidRequest("a number with so many digits is not a size")

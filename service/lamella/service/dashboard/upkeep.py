@@ -102,12 +102,20 @@ class UpkeepPages:
     """Pages of a table's policy and schedules."""
 
     def __init__(
-        self, *, catalog: Catalog, readers: Threads, policies: Policies, schedules: Schedules, pages: Pages
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        policies: Policies,
+        schedules: Schedules,
+        has_auto: bool,
+        pages: Pages,
     ) -> None:
         self._catalog = catalog
         self._readers = readers
         self._policies = policies
         self._schedules = schedules
+        self._has_auto = has_auto
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
@@ -144,7 +152,8 @@ class UpkeepPages:
     async def confirm_drop_policy(self, request: Request) -> Response:
         found = await self._readers.run(lambda: self._policies.get(table_of(self._catalog, request)))
         table = _name_of(request)
-        rules = [each.job for each in _RULES if getattr(found.policy, each.job) is not None]
+        names = [field.name for field in msgspec.structs.fields(Policy)]
+        rules = [name for name in names if getattr(found.policy, name) is not None]
         return self._pages.question(
             request,
             Question(
@@ -276,6 +285,8 @@ class UpkeepPages:
             **self._frame(request),
             "lines": rule_lines(found.policy) if lines is None else lines,
             "findings": last,
+            "auto": found.policy.auto,
+            "has_auto": self._has_auto,
             "error": error,
             "when_text": when_text,
             "nightly": _WHEN[0],
@@ -379,7 +390,7 @@ def read_rules(texts: Mapping[str, str], before: Policy) -> tuple[Policy, list[R
             except InvalidRequest as error:
                 line = msgspec.structs.replace(line, problem=error.message)
         lines.append(line)
-    return Policy(**rules), lines
+    return Policy(**rules, auto=before.auto), lines
 
 
 def _rule_of(line: RuleLine, before: Rule | None) -> Rule:

@@ -15,11 +15,12 @@ from lamella.service.history.history import trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
 from lamella.service.jobs.queue import LONGEST_S, MAX_PRIORITY, arguments_text, check_range, json_value, new_job
 from lamella.service.telemetry.metrics import Metrics
+from lamella.snapshot.advice.auto import check_rule
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.job_kinds import check_arguments, job_kind_named
 from lamella.snapshot.warehouse import PURGE_SHARE, Warehouse
-from lamella.snapshot.wire import Policy, PolicyInfo, Rule, RuleFinding
+from lamella.snapshot.wire import AutoRule, Policy, PolicyInfo, Rule, RuleFinding, TableHealth
 
 
 class Measurements(msgspec.Struct, frozen=True):
@@ -110,6 +111,71 @@ class SnapshotConditions:
         return Measurements(len(self._catalog.history(table.table_id, limit=at_most)))
 
 
+class StoredConditions:
+    """Takes values from the stored health of a table, if that is of its current snapshot, and measures only otherwise:
+    a pass over thousands of tables then reads no manifests. These values depend on nothing but the snapshot.
+
+    ``stale`` is called with the id of a table without such health, to have it measured in the background.
+    """
+
+    def __init__(self, catalog: Catalog, measured: Conditions, stale: Callable[[str], None]) -> None:
+        self._catalog = catalog
+        self._measured = measured
+        self._stale = stale
+
+    def small_blocks(self, table: TableRecord) -> Measurements:
+        """Return the stored number."""
+        health = self._health(table)
+        if health is None or health.small_blocks is None:
+            return self._measured.small_blocks(table)
+        return Measurements(health.small_blocks)
+
+    def average_depth(self, table: TableRecord) -> Measurements:
+        """Return the stored depth; a table without a key has none."""
+        health = self._health(table)
+        if health is None or health.average_depth is None:
+            return self._measured.average_depth(table)
+        return Measurements(health.average_depth)
+
+    def blocks_with_deletes(self, table: TableRecord, min_deleted_share: float | None) -> Measurements:
+        """Return the stored number, which is of the default share, or of a table without deleted rows."""
+        health = self._health(table)
+        if health is not None and health.deletes_count == 0:
+            return Measurements(0)
+        if health is None or health.blocks_to_purge is None or min_deleted_share not in (None, PURGE_SHARE):
+            return self._measured.blocks_with_deletes(table, min_deleted_share)
+        return Measurements(health.blocks_to_purge)
+
+    def indexes(self, table: TableRecord) -> list[str]:
+        """Return the stored names."""
+        health = self._health(table)
+        if health is None or "indexes" in health.missing:
+            return self._measured.indexes(table)
+        return [each.name for each in health.indexes]
+
+    def not_indexed_blocks(self, table: TableRecord, index: str) -> Measurements:
+        """Return the stored number."""
+        health = self._health(table)
+        found = None if health is None else next((each for each in health.indexes if each.name == index), None)
+        return self._measured.not_indexed_blocks(table, index) if found is None else Measurements(found.not_indexed)
+
+    def snapshots(self, table: TableRecord, at_most: int) -> Measurements:
+        """Ask the catalog: the history changes without a new snapshot."""
+        return self._measured.snapshots(table, at_most)
+
+    def _health(self, table: TableRecord) -> TableHealth | None:
+        """Return the stored health if it is of the current snapshot."""
+        text = self._catalog.table_health(table.table_id)
+        try:
+            health = None if text is None else msgspec.json.decode(text, type=TableHealth)
+        except msgspec.MsgspecError:  # another release has stored it
+            health = None
+        if health is None or health.snapshot_id != table.pointer.snapshot_id:
+            self._stale(table.table_id)
+            return None
+        return health
+
+
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One decision of a policy: add a job of ``kind`` if ``measure`` returns ``threshold`` or more.
 
@@ -180,7 +246,8 @@ def cases_of(policy: Policy, table: TableRecord, conditions: Conditions) -> Iter
             threshold=policy.vacuum.snapshots,
             measure=partial(conditions.snapshots, table, policy.vacuum.snapshots or 0),
         )
-    by_time = {"regroup": policy.regroup, "verify": policy.verify, "refresh": policy.refresh}
+    auto = None if policy.auto is None or policy.auto.dry_run else policy.auto
+    by_time = {"regroup": policy.regroup, "verify": policy.verify, "refresh": policy.refresh, "auto": auto}
     for kind, rule in by_time.items():
         if rule is not None:
             yield Case(key=kind, kind=kind, rule=rule, arguments=rule.arguments)
@@ -325,11 +392,15 @@ def _with_last(finding: RuleFinding, fired: Mapping[str, RuleFired]) -> RuleFind
 
 
 def _check(kind: str, rule: Rule) -> None:
-    thresholds = {
-        field.name: getattr(rule, field.name)
-        for field in msgspec.structs.fields(rule)
-        if field.name not in _NOT_THRESHOLDS
-    }
+    if isinstance(rule, AutoRule):
+        check_rule(rule)
+        thresholds = {}
+    else:
+        thresholds = {
+            field.name: getattr(rule, field.name)
+            for field in msgspec.structs.fields(rule)
+            if field.name not in _NOT_THRESHOLDS
+        }
     if rule.every_s is None and all(value is None for value in thresholds.values()):
         wanted = " or ".join([*thresholds, "every_s"])
         raise InvalidRequest(f"the rule {kind} is never due: give it {wanted}", path=f"$.{kind}")

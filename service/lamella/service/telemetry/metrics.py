@@ -237,6 +237,9 @@ class Metrics:
             buckets=_JOB_S,
             registry=self.registry,
         )
+        self.auto_actions = self._counter(
+            "lamella_auto_actions", "Actions of automatic upkeep that ended, by state.", ("kind", "state")
+        )
         self.leases_taken = self._counter("lamella_leases", "Leases created.")
         self.jobs_enqueued = self._counter("lamella_jobs_enqueued", "Jobs enqueued, by origin.", ("kind", "origin"))
         self.job_attempts = self._counter(

@@ -8,6 +8,7 @@ with what is missing, and never as no gain.
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -28,7 +29,15 @@ from lamella.snapshot.advice.predictions import (
     unpredicted,
 )
 from lamella.snapshot.advice.rewrites import Reads, RewriteTrial, index_limit
-from lamella.snapshot.advice.what_if import NO_INDEXES, IndexTrial, LayoutTrial, TrialFilter, selected_blocks
+from lamella.snapshot.advice.what_if import (
+    NO_INDEXES,
+    NOT_WHOLE,
+    IndexTrial,
+    LayoutTrial,
+    TrialFilter,
+    selected_blocks,
+    trial_filters,
+)
 from lamella.snapshot.advice.workload import Reported, Workload, terms_in
 from lamella.snapshot.cluster.extent import block_target_of
 from lamella.snapshot.concurrency import check_deadline
@@ -39,6 +48,8 @@ from lamella.snapshot.expression.text import term_sql, term_text
 from lamella.snapshot.index import kinds
 from lamella.snapshot.index.definition import term_in, term_key, term_of
 from lamella.snapshot.manifest import SnapshotPointer, TableIndex
+from lamella.snapshot.prune.indexes import IndexLayer, OpenIndex
+from lamella.snapshot.prune.outcome import NONE
 from lamella.snapshot.schema import Leaf, Schema
 from lamella.snapshot.schema.column import cluster_leaves
 from lamella.snapshot.storage import Store
@@ -46,6 +57,7 @@ from lamella.snapshot.warehouse.block_sample import BlockSample
 from lamella.snapshot.warehouse.finder import IndexAccess
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.planning import Planning, RewriteGroup, RewritePlan
+from lamella.snapshot.warehouse.read_costs import ReplayedFilter
 from lamella.snapshot.wire import PlanRequest, RewriteJob
 from lamella.snapshot.wire.advice import (
     Candidate,
@@ -108,19 +120,23 @@ class Candidates:
         recorded: Sequence[Recorded] = (),
         reported: Sequence[Reported] = (),
         upkeep: Upkeep = Upkeep(),  # noqa: B008  # a frozen value
+        *,
+        only_recorded: bool = False,
     ) -> CandidatesAnswer:
-        """Returns the candidates of a snapshot. ``table``: its name in commands.
+        """Returns the candidates of a snapshot. ``table``: its name in commands. ``only_recorded``: reports add no
+        filters to the recorded ones.
 
         Raises ManifestError, StoreError.
         """
         scene = BlockSample(self._manifests, pointer)
-        work = Workload(scene, self._access, recorded, reported, seed=request.seed)
+        work = Workload(scene, self._access, recorded, reported, seed=request.seed, only_recorded=only_recorded)
         found: list[Candidate] = []
         common = _Common(pointer, table, request, scene, work, self._store)
         for candidates in (
             _Rewrites(common, self._planning).candidates,
             _Keys(common).candidates,
             _NewIndexes(common).candidates,
+            _Refreshes(common).candidates,
             _UnusedIndexes(common).candidates,
         ):
             check_deadline()
@@ -139,6 +155,59 @@ class Candidates:
             empty_blocks=sum(len(each.empty) for each in work.filters if each.empty is not None),
             left_out=work.left_out,
         )
+
+    def measured(
+        self,
+        before: SnapshotPointer,
+        after: SnapshotPointer,
+        recorded: Sequence[Recorded],
+        *,
+        seed: int = 0,
+    ) -> tuple[CandidateGain | None, str]:
+        """Returns what the same filters read of two snapshots; None, and why, if no filter can be replayed on both.
+
+        Constants that were not recorded are drawn from the values of the snapshot ``before``, as for its candidates.
+
+        Raises ManifestError, StoreError.
+        """
+        scene = BlockSample(self._manifests, before)
+        work = Workload(scene, self._access, recorded, (), seed=seed)
+        then = BlockSample(self._manifests, after)
+        indexes = self._access.indexes(then.head)
+        reads = []
+        for each, (predicate, time_zone) in zip(work.filters, work.predicates, strict=True):
+            check_deadline()
+            try:
+                (again,) = trial_filters(then, indexes, [ReplayedFilter(predicate, each.times, each.text, time_zone)])
+            except InvalidRequest as error:  # a column that was dropped meanwhile
+                work.left_out[each.text] = error.message
+                continue
+            now, afterwards = cost_of(scene, each.selected), cost_of(then, again.selected)
+            reads.append(
+                Reads(
+                    filter=each.text,
+                    times=each.times,
+                    now=now,
+                    then=afterwards,
+                    at_least=afterwards,
+                    at_most=afterwards,
+                )
+            )
+        gain = gain_of(reads)
+        if gain is None:
+            return None, next(iter(work.left_out.values()), "no filter is recorded any more")
+        return gain, ""
+
+
+def cost_of(scene: BlockSample, blocks: Any) -> Cost:
+    """Returns what reading blocks of a sample takes, for the whole snapshot."""
+    count = max(len(scene), 1)
+    share = max(scene.blocks_total, 1) / count
+    return Cost(
+        blocks=len(blocks) * share,
+        bytes=float(scene.file_size[blocks].sum()) * share,
+        skip=1.0 - len(blocks) / count,
+    )
 
 
 class _Common(msgspec.Struct, eq=False):
@@ -179,7 +248,8 @@ class _Rewrites:
 
     def _of(self, job: RewriteJob) -> Iterator[Candidate]:
         common, scene = self._common, self._common.scene
-        planned = self._planning.groups(common.pointer, PlanRequest(job=job))
+        limit = common.request.max_bytes
+        planned = self._planning.groups(common.pointer, PlanRequest(job=job, max_bytes=limit))
         common.tried += 1
         if not planned.groups:
             return
@@ -188,14 +258,16 @@ class _Rewrites:
         what = _rewrite_text(job, blocks, size_bytes, scene.head.cluster_key)
         cost = CandidateCost(blocks=blocks, rewritten_bytes=size_bytes)
         freed = _deleted_bytes(planned) if job == "purge" else None
+        arguments = {} if limit is None else {"max_bytes": limit}
         base = Candidate(
             kind=job,
             text=what,
-            command=job_command(job, common.table),
+            command=job_command(job, common.table, **arguments),
             cost=cost,
             freed_bytes=freed,
             rests_on=(f"the job's own plan: {planned.reason}",),
             job=job,
+            arguments=arguments,
         )
         groups = self._in_scene(planned)
         if groups is None:
@@ -376,6 +448,10 @@ class _NewIndexes:
         except InvalidRequest:
             return  # of constants alone, or not computed exactly: no index is possible
         taken = {each.kind for each in common.used_indexes if self._is_on(each, term_key(term))}
+        others = [each for each in common.work.indexes if each.key == term_key(term)]
+        answered = [
+            IndexLayer(others, common.scene.keys, time.perf_counter).applies(f.node) for f in common.work.filters
+        ]
         best: tuple[float, float, Candidate] | None = None
         unknown: list[tuple[int, Candidate, CandidateGain | None, str]] = []
         for kind in sorted(kinds()):
@@ -388,15 +464,15 @@ class _NewIndexes:
             except InvalidRequest:
                 continue  # the kind does not fit the type
             common.tried += 1
-            gain = gain_of(answer.filters)
+            forecasts = [_beside(*each) for each in zip(answer.filters, answered, strict=True)]
+            gain, unpredicted_ones = gain_of(forecasts), [each for each in forecasts if each.then is None]
             base = self._candidate(change, answer)
             if gain is not None and saved_share(gain) >= MIN_GAIN:
                 size = base.cost.index_bytes
                 better = (saved_share(gain) * covered_share(gain), -(size or 0.0), in_words(base, gain))
                 best = better if best is None or better[:2] > best[:2] else best
-            elif answer.unknown:
-                reason = next(each.reason for each in answer.filters if each.then is None)
-                unknown.append((answer.unknown, base, gain, reason))
+            elif unpredicted_ones:
+                unknown.append((len(unpredicted_ones), base, gain, unpredicted_ones[0].reason))
         if best is not None:
             yield best[2]
         elif unknown:
@@ -432,6 +508,19 @@ class _NewIndexes:
         )
 
 
+def _beside(found: Forecast, is_answered: bool) -> Forecast | Reads:
+    """Returns the forecast of a new index beside those that the table has. Where one on the same expression answers the
+    filter, another is expected to rule out nothing more: what is left mostly has the rows.
+    """
+    if not is_answered:
+        return found
+    known = [each for each in (found.then, found.if_absent) if each is not None]
+    at_least = min(known, key=lambda each: each.blocks, default=Cost(blocks=0.0, bytes=0.0, skip=1.0))
+    return Reads(
+        filter=found.filter, times=found.times, now=found.now, then=found.now, at_least=at_least, at_most=found.now
+    )
+
+
 def expression_of(term: Term, schema: Schema, time_zone: str) -> str:
     """Returns the SQL of a term, without backticks around its names where these are not needed."""
     exact, plain = term_sql(term), term_text(term)
@@ -440,6 +529,132 @@ def expression_of(term: Term, schema: Schema, time_zone: str) -> str:
     except InvalidRequest:
         return exact
     return plain if is_same else exact
+
+
+class _Refreshes:
+    """Indexes that do not cover all blocks: the others are expected to be left as often as those that they cover."""
+
+    def __init__(self, common: _Common) -> None:
+        self._common = common
+
+    def candidates(self) -> Iterator[Candidate]:
+        common, work = self._common, self._common.work
+        opened = {each.name: each for each in work.indexes}
+        for index in common.used_indexes:
+            check_deadline()
+            if not index.directories:
+                yield from self._empty(index)
+                continue
+            if index.name not in opened:
+                continue
+            found = opened[index.name]
+            covered = self._covered(found)
+            if covered.all():
+                continue
+            common.tried += 1
+            yield from self._of(index, found, covered)
+
+    def _empty(self, index: TableIndex) -> Iterator[Candidate]:
+        """An index that covers no block yet is predicted like one that is to be created."""
+        common = self._common
+        blocks, size_bytes = common.scene.blocks_total, common.scene.head.summary.compressed_byte_size
+        base = Candidate(
+            kind="index_refresh",
+            text=f"Indexing all {blocks:,} blocks ({size_words(size_bytes)}) by the index {index.name}",
+            command=job_command("index_refresh", common.table, index=index.name),
+            cost=CandidateCost(blocks=blocks, read_bytes=size_bytes, index_bytes=None),
+            rests_on=common.work.rests_on,
+            job="index_refresh",
+            arguments={"index": index.name},
+            index_name=index.name,
+        )
+        if not common.work.filters:
+            yield unpredicted(base, _NO_FILTERS)
+            return
+        change = IndexChange(
+            kind=index.kind, expression=index.expression, options=dict(index.options), time_zone=index.time_zone
+        )
+        try:
+            trial = IndexTrial(common.scene, common.store, common.what_if(index=change), common.work.filters)
+            answer = trial.answer()
+        except InvalidRequest as error:  # a column was dropped, or the kind is not installed here
+            yield unpredicted(base, error.message)
+            return
+        common.tried += 1
+        size = None if answer.size is None else answer.size.size_bytes
+        cost = msgspec.structs.replace(base.cost, index_bytes=size)
+        base = msgspec.structs.replace(base, cost=cost, rests_on=(*answer.rests_on, *common.work.rests_on))
+        gain = gain_of(answer.filters)
+        if gain is not None and saved_share(gain) >= MIN_GAIN:
+            yield in_words(base, gain)
+        elif answer.unknown:
+            reason = next(each.reason for each in answer.filters if each.then is None)
+            yield unpredicted(msgspec.structs.replace(base, gain=gain), reason)
+
+    def _covered(self, index: OpenIndex) -> Any:
+        """Returns which blocks the index knows."""
+        scene = self._common.scene
+        covered = np.zeros(len(scene), dtype=bool)
+        for position in np.unique(scene.segment).tolist():
+            mine = scene.segment == position
+            _, part, _ = index.locate(scene.keys(position))
+            covered[mine] = part[scene.row[mine]] >= 0
+        return covered
+
+    def _of(self, index: TableIndex, opened: OpenIndex, covered: Any) -> Iterator[Candidate]:
+        common, scene = self._common, self._common.scene
+        scale = max(scene.blocks_total, 1) / max(len(scene), 1)
+        blocks = round(float((~covered).sum()) * scale)
+        size_bytes = round(float(scene.file_size[~covered].sum()) * scale)
+        index_bytes = opened.bytes_per_block * blocks if covered.any() else None
+        base = Candidate(
+            kind="index_refresh",
+            text=f"Indexing {blocks:,} blocks ({size_words(size_bytes)}) that the index {index.name} does not cover",
+            command=job_command("index_refresh", common.table, index=index.name),
+            cost=CandidateCost(blocks=blocks, read_bytes=size_bytes, index_bytes=index_bytes),
+            rests_on=("what the index leaves of the blocks that it covers", *common.work.rests_on),
+            job="index_refresh",
+            arguments={"index": index.name},
+            index_name=index.name,
+        )
+        if not common.work.filters:
+            yield unpredicted(base, _NO_FILTERS)
+            return
+        reads = [self._reads_of(each, opened, covered, scale) for each in common.work.filters]
+        gain = gain_of(reads)
+        if gain is None:
+            yield unpredicted(base, first_reason(reads))
+        elif saved_share(gain) >= MIN_GAIN:
+            yield in_words(base, gain)
+        elif gain.unknown:
+            yield unpredicted(msgspec.structs.replace(base, gain=gain), gain.reason)
+
+    def _reads_of(self, filter: TrialFilter, opened: OpenIndex, covered: Any, scale: float) -> Reads:
+        scene = self._common.scene
+
+        def cost(blocks: float, size_bytes: float) -> Cost:
+            return Cost(
+                blocks=blocks * scale, bytes=size_bytes * scale, skip=1.0 - blocks / len(scene) if len(scene) else 0.0
+            )
+
+        sizes = scene.file_size
+        now = cost(len(filter.selected), float(sizes[filter.selected].sum()))
+        found = Reads(filter=filter.text, times=filter.times, now=now)
+        known = filter.selected[covered[filter.selected]]
+        others = filter.selected[~covered[filter.selected]]
+        tests = [test for test in leaves_of(filter.node) if not isinstance(test, Pair)]
+        if not len(others) or not any(each.term is not None and term_key(each.term) == opened.key for each in tests):
+            return msgspec.structs.replace(found, then=now, at_least=now, at_most=now)
+        if not filter.is_whole:
+            return msgspec.structs.replace(found, reason=NOT_WHOLE)
+        by_bounds = (scene.tested(filter.node) != NONE) & covered
+        if not by_bounds.any():
+            reason = f"the index {opened.name} covers no block that the filter reads by bounds"
+            return msgspec.structs.replace(found, reason=reason)
+        left = len(known) / int(by_bounds.sum())
+        at_least = cost(len(known), float(sizes[known].sum()))
+        then = cost(len(known) + left * len(others), float(sizes[known].sum()) + left * float(sizes[others].sum()))
+        return msgspec.structs.replace(found, then=then, at_least=at_least, at_most=now)
 
 
 class _UnusedIndexes:
@@ -487,7 +702,7 @@ class _UnusedIndexes:
                 without = selected_blocks(common.scene, each.node, others)
                 if len(without) > len(each.selected):
                     return  # it is of use
-            now = self._cost(each.selected)
+            now = cost_of(common.scene, each.selected)
             reads.append(Reads(filter=each.text, times=each.times, now=now, then=now, at_least=now, at_most=now))
         gain = gain_of(reads)
         if gain is None:
@@ -497,16 +712,6 @@ class _UnusedIndexes:
             f"{gain.times:,} times, read the same blocks"
         )
         yield msgspec.structs.replace(base, text=text, gain=gain)
-
-    def _cost(self, blocks: Any) -> Cost:
-        scene = self._common.scene
-        count = max(len(scene), 1)
-        share = max(scene.blocks_total, 1) / count
-        return Cost(
-            blocks=len(blocks) * share,
-            bytes=float(scene.file_size[blocks].sum()) * share,
-            skip=1.0 - len(blocks) / count,
-        )
 
 
 def _vacuum(table: str, upkeep: Upkeep) -> Iterator[Candidate]:

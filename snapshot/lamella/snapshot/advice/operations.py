@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from lamella.snapshot.errors import IndexNotFound, UnknownColumn
+from lamella.snapshot.errors import ActionNotFound, IndexNotFound, JobLeaseLost, UnknownColumn
 from lamella.snapshot.wire import (
     AdviceAnswer,
     AdviceRequest,
+    AutoAction,
+    AutoLedger,
+    AutoPlan,
+    AutoReport,
+    AutoRequest,
+    AutoStart,
     CandidatesAnswer,
     CandidatesRequest,
     RecordedCleared,
@@ -67,6 +73,66 @@ CANDIDATES: Final = Operation(
     errors=OF_A_SNAPSHOT,
     is_question=True,
     is_large=True,
+)
+
+_AUTO: Final = TABLE + "/auto"
+
+LIST_AUTO: Final = Operation(
+    name="list_auto",
+    method="GET",
+    path=_AUTO,
+    permission=on_table("maintain"),
+    summary="List what automatic upkeep did",
+    tag="Advice",
+    description="The ledger of the rule `auto` of the table's policy, the latest action first: the predicted and the "
+    "measured gain of each, and what became of it.",
+    answer_type=AutoLedger,
+    errors=OF_A_SNAPSHOT,
+)
+
+PLAN_AUTO: Final = Operation(
+    name="plan_auto",
+    method="POST",
+    path=_AUTO,
+    permission=on_table("maintain"),
+    summary="Explain what automatic upkeep would do now",
+    tag="Advice",
+    description="For each candidate, whether it would be done now, and why or why not; and what is left of the "
+    "budgets. Nothing is changed.",
+    request_type=AutoRequest,
+    answer_type=AutoPlan,
+    errors=OF_A_SNAPSHOT,
+    is_question=True,
+)
+
+START_AUTO: Final = Operation(
+    name="start_auto",
+    method="POST",
+    path=_AUTO + "/start",
+    permission=on_table("maintain"),
+    summary="Begin the next action of automatic upkeep",
+    tag="Advice",
+    description="Decides as `POST .../auto` by the rule `auto` of the table's policy. If an action is to be done now, "
+    "it is entered into the ledger and returned; the caller does it, extends its lease, and reports the end. A table "
+    "has one action at a time. A repeated request with the same `runner` returns the same action.",
+    request_type=AutoStart,
+    answer_type=AutoPlan,
+    errors=OF_A_SNAPSHOT,
+)
+
+REPORT_AUTO: Final = Operation(
+    name="report_auto",
+    method="POST",
+    path=_AUTO + "/{action_id}",
+    permission=on_table("maintain"),
+    summary="Report an action of automatic upkeep",
+    tag="Advice",
+    description="Extends the lease of a running action, or ends it. For one that was done the service measures what "
+    "the same filters read now; `state` of the answer is `undoing` if the caller is to undo it.",
+    request_type=AutoReport,
+    answer_type=AutoAction,
+    errors=(*OF_A_SNAPSHOT, ActionNotFound, JobLeaseLost),
+    is_recorded=False,
 )
 
 WHY_NOT: Final = Operation(

@@ -17,7 +17,7 @@ from lamella.snapshot.wire.advice import Candidate, CandidateGain, Cost, Forecas
 OPEN_BYTES: Final = 4 << 20
 
 
-def gain_of(reads: Sequence[Forecast] | Sequence[Reads]) -> CandidateGain | None:
+def gain_of(reads: Sequence[Forecast | Reads]) -> CandidateGain | None:
     """Returns the averages over the filters that can be predicted; None if there is none."""
     known = [each for each in reads if each.then is not None]
     if not known:

@@ -32,7 +32,10 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workload:
-    """The filters to replay: recorded ones, and those of readers' reports with the blocks that gave no row."""
+    """The filters to replay: recorded ones, and those of readers' reports with the blocks that gave no row.
+
+    ``only_recorded``: no filter that was only reported.
+    """
 
     def __init__(
         self,
@@ -42,6 +45,7 @@ class Workload:
         reported: Sequence[Reported],
         *,
         seed: int,
+        only_recorded: bool = False,
     ) -> None:
         again = replayed_filters(scene, recorded, case_sensitive=False, seed=seed)
         self.left_out = dict(again.left_out)
@@ -64,6 +68,8 @@ class Workload:
             if digest is not None and digest in digests:
                 at = digests.index(digest)
                 filters[at] = msgspec.structs.replace(filters[at], empty=trial.empty)
+                continue
+            if only_recorded:
                 continue
             filters.append(trial)
             predicates.append((predicate, each.time_zone))

@@ -51,6 +51,18 @@ from lamella.snapshot.wire.aggregate import (
     AggregateRequest,
     AggregateValue,
 )
+from lamella.snapshot.wire.auto import (
+    AutoAction,
+    AutoBudget,
+    AutoDecision,
+    AutoLedger,
+    AutoPlan,
+    AutoReport,
+    AutoRequest,
+    AutoStart,
+    AutoState,
+    AutoVerdict,
+)
 from lamella.snapshot.wire.commit import (
     BlockDeletes,
     BlockListSent,
@@ -103,6 +115,7 @@ from lamella.snapshot.wire.indexes import (
     merged_refresh,
 )
 from lamella.snapshot.wire.jobs import (
+    AutoRule,
     ClaimAnswer,
     ClaimJob,
     CompactRule,
@@ -256,6 +269,17 @@ __all__ = [
     "AggregateValue",
     "AuditEntry",
     "AuditList",
+    "AutoAction",
+    "AutoBudget",
+    "AutoDecision",
+    "AutoLedger",
+    "AutoPlan",
+    "AutoReport",
+    "AutoRequest",
+    "AutoRule",
+    "AutoStart",
+    "AutoState",
+    "AutoVerdict",
     "BatchAnswer",
     "BatchRequest",
     "BlockColumns",

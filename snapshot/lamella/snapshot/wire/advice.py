@@ -162,7 +162,9 @@ class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     left_out: dict[str, str] = {}
 
 
-CandidateKind = Literal["recluster", "cluster_key", "compact", "index", "drop_index", "purge", "vacuum"]
+CandidateKind = Literal[
+    "recluster", "cluster_key", "compact", "index", "index_refresh", "drop_index", "purge", "vacuum"
+]
 
 
 class CandidatesRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -170,13 +172,15 @@ class CandidatesRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     ``top``: how many with a prediction are returned. ``recorded``: the number of recorded filters to replay, the latest
     ones. ``sample_blocks``: number of blocks to read for each index or key, to measure instead of estimating; 0:
-    nothing is read. ``seed``: for the sample of blocks and of literals.
+    nothing is read. ``seed``: for the sample of blocks and of literals. ``max_bytes``: a recluster, compaction or purge
+    rewrites at most so many bytes of files.
     """
 
     top: Annotated[int, Meta(ge=1, le=100)] = 5
     recorded: Annotated[int, Meta(ge=1, le=1_000)] = 100
     sample_blocks: Annotated[int, Meta(ge=0, le=1_000)] = 0
     seed: Annotated[int, Meta(ge=0)] = 0
+    max_bytes: Annotated[int, Meta(ge=1)] | None = None
 
 
 class CandidateGain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

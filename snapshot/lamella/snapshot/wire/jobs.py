@@ -309,6 +309,31 @@ class VacuumRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     snapshots: int | None = None
 
 
+class AutoRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A job of kind "auto" every ``every_s`` seconds: it does the best candidates (docs/advice.md) for the table within
+    budgets, measures each action on the same filters, and undoes or does not repeat what does not reach half of its
+    prediction (docs/auto.md).
+
+    ``dry_run``: nothing is done; ``lamella auto explain`` shows what would be. ``rewritten_bytes_per_day``: maximum
+    file bytes that are rewritten in 24 hours; None: as many as the table has. ``index_bytes``: maximum size of the
+    indexes that it created; None: a quarter of the table's bytes. ``hours``: actions begin only at these times of the
+    day, in ``time_zone``: ``22:00-06:00``; None: at any time. ``payback_days``: an action is worth its cost if it would
+    have saved the filters of so many days as many bytes. ``min_gain``: minimum part of the bytes that filters read that
+    an action must save. ``kinds``: of candidates; None: all.
+    """
+
+    every_s: int | None = 3600
+    cool_down_s: int = 0
+    dry_run: bool = False
+    rewritten_bytes_per_day: int | None = None
+    index_bytes: int | None = None
+    hours: Moment | None = None
+    time_zone: Moment = "UTC"
+    payback_days: float = 7.0
+    min_gain: float = 0.02
+    kinds: Words | None = None
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``PUT .../policy``: automatic maintenance of a table: for each kind of job the rule by which it is due."""
 
@@ -320,6 +345,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     vacuum: VacuumRule | None = None
     verify: Rule | None = None
     refresh: Rule | None = None
+    auto: AutoRule | None = None
 
 
 class RuleFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -63,6 +63,7 @@ PATH_PARAMETERS: Final = {
     "key": "Name of an API key.",
     "share": "Name of a share: `lamella`.",
     "plan_id": "Id of a plan.",
+    "action_id": "Id of an action of automatic upkeep.",
 }
 _PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
 
