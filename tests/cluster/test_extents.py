@@ -127,9 +127,9 @@ def test_a_block_with_unknown_bounds_reaches_to_the_ends() -> None:
 def test_more_bounds_may_be_known_of_one_side_than_of_the_other(missing: str) -> None:
     """Blocks whose minimum (or maximum) is not known do not move the known bounds of the others."""
     dtype = parse_type("int64")
-    known = {"min": to_bound(dtype, 5), "max": to_bound(dtype, 7)}
-    whole = ColumnStats(**known, null_count=0)
-    partial = ColumnStats(**{name: bound for name, bound in known.items() if name != missing}, null_count=0)
+    low, high = to_bound(dtype, 5), to_bound(dtype, 7)
+    whole = ColumnStats(min=low, max=high, null_count=0)
+    partial = ColumnStats(max=high, null_count=0) if missing == "min" else ColumnStats(min=low, null_count=0)
     found = one_column(zones_of(dtype, [(9, each) for each in (whole, partial, partial, whole)]))
     both = one_column(zones_of(dtype, [(9, whole)]))
     assert found.first[[0, 3]].tolist() == [both.first[0]] * 2
