@@ -87,7 +87,7 @@ def take(page: Page, path: str) -> bytes:
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     expect(page.locator("td, dd").filter(has_text=re.compile(r"^\s*…\s*$"))).to_have_count(0)
     expect(page.locator("main")).not_to_contain_text("checked so far")
-    if "orders/map" in path or (page.viewport_size or {})["width"] == 390:  # the map is below the fields of its form
+    if "orders/map" in path or page.evaluate("innerWidth") == 390:  # the map is below the fields of its form
         page.evaluate("document.getElementById('map-heading')?.scrollIntoView()")
     return page.screenshot(animations="disabled")
 

@@ -94,6 +94,7 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "ui_service": ("/ui/service",),
     "ui_settings": ("/ui/service/settings",),
     "ui_audit": ("/ui/service/audit",),
+    "ui_style": ("/ui/style",),
     "ui_nothing": ("/ui/there/is/no/such/page",),
 }
 #: Pages for who is not logged in.
