@@ -127,6 +127,11 @@ cover: $(READY)  ## run the tests and show which lines they reach
 wrong-results: $(READY)  ## write docs/wrong-results.md anew (also a test)
 	$(WITH_JAVA) LAMELLA_WRITE_DOCS=1 $(BIN)/pytest tests/wrong_results $(ARGS)
 
+.PHONY: pictures
+pictures: $(READY)  ## take the pictures of docs/dashboard.md anew (also a test)
+	@$(BIN)/python scripts/chromium_bin.py --install >/dev/null
+	LAMELLA_WRITE_DOCS=1 $(BIN)/pytest tests/dashboard/test_pictures.py $(ARGS)
+
 .PHONY: docs
 docs: $(READY)  ## build the documentation's site into build/site; a broken link fails
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/site-cache . build/site $(ARGS)

@@ -2,8 +2,8 @@
 
 ``python bench/dashboard.py`` serves the table with two workers and asks each screen as a browser does (compressed, one
 connection a request, so that both workers are asked): once after the start, then until it is warm, then ``--rounds``
-times. ``--docs`` writes the table into docs/dashboard.md. ``--blocks`` takes another size. The table is made on the
-first run, in ``build/dashboard`` (3 GB, some 2 minutes), with a cluster key and a tag.
+times. ``--docs`` writes the table into docs/dashboard.md. ``--screens`` takes some of them, ``--blocks`` another size.
+The table is made on the first run, in ``build/dashboard`` (3 GB, some 2 minutes), with a cluster key and a tag.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ def screens() -> dict[str, str]:
         "Layer map, by size": f"{_TABLE}/map?colour=size",
         "Layer map, a filter that keeps little": f"{_TABLE}/map?filter={narrow}",
         "Layer map, a filter that keeps nearly all": f"{_TABLE}/map?filter={wide}",
+        "Layer map, a part of the key": f"{_TABLE}/map?low=2021-03-01&high=2021-06-01&filter={wide}",
+        "Layer map, single blocks": f"{_TABLE}/map?low=2021-03-01&high={quote('2021-03-01 12:00:00')}",
+        "Layer map, order of segments": f"{_TABLE}/map?axis=order&filter={wide}",
         "Layer map, one segment": f"{_TABLE}/map?zoom=500",
         "Block and its pages": f"{_TABLE}/map?zoom=500.10",
         "Columns": f"{_TABLE}/columns",
@@ -90,11 +93,11 @@ def prepare(made: Made) -> None:
             found.cluster_by(["event_time"])
 
 
-def measure(made: Made, rounds: int) -> list[dict[str, Any]]:
-    """A line for each screen."""
+def measure(made: Made, rounds: int, part: str) -> list[dict[str, Any]]:
+    """A line for each screen whose name has a part."""
     lines = []
     with serving({"warehouse": made.root, "catalog": made.catalog, "workers": "2"}) as service:
-        for name, path in screens().items():
+        for name, path in ((name, path) for name, path in screens().items() if part in name):
             cold = TimedRequest(service.port, path)
             until = time.monotonic() + _WARM_UP_S
             warm = 0
@@ -147,10 +150,11 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--docs", action="store_true")
+    parser.add_argument("--screens", default="", help="only those whose name has this part")
     options = parser.parse_args()
     made = table(_ROOT / "build" / "dashboard", options.blocks)
     prepare(made)
-    text = text_of(measure(made, options.rounds), options.blocks)
+    text = text_of(measure(made, options.rounds, options.screens), options.blocks)
     print(text)
     if options.docs:
         write_docs(text)

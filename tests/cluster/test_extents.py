@@ -123,6 +123,22 @@ def test_a_block_with_unknown_bounds_reaches_to_the_ends() -> None:
     assert one_column(nothing_known(3)).is_unknown.all()
 
 
+@pytest.mark.parametrize("missing", ["min", "max"])
+def test_more_bounds_may_be_known_of_one_side_than_of_the_other(missing: str) -> None:
+    """Blocks whose minimum (or maximum) is not known do not move the known bounds of the others."""
+    dtype = parse_type("int64")
+    low, high = to_bound(dtype, 5), to_bound(dtype, 7)
+    whole = ColumnStats(min=low, max=high, null_count=0)
+    partial = ColumnStats(max=high, null_count=0) if missing == "min" else ColumnStats(min=low, null_count=0)
+    found = one_column(zones_of(dtype, [(9, each) for each in (whole, partial, partial, whole)]))
+    both = one_column(zones_of(dtype, [(9, whole)]))
+    assert found.first[[0, 3]].tolist() == [both.first[0]] * 2
+    assert found.last[[0, 3]].tolist() == [both.last[0]] * 2
+    below, above = 0, found.count - 3
+    assert found.first[1:3].tolist() == [below if missing == "min" else both.first[0]] * 2
+    assert found.last[1:3].tolist() == [both.last[0] if missing == "min" else above] * 2
+
+
 def test_cut_bounds_are_bounds() -> None:
     """Long texts have bounds that are cut: blocks lie at least where their values are, and are not constant."""
     found = one_column(zone_maps("string", [[LONG + "b"], [LONG + "c", LONG + "d"], ["a"], ["b"]]))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from fixtures_server import ServerProcess
 from lamella.client import Lamella
-from support.dashboard_tables import EVENTS, LINEITEM
+from lamella.service.dashboard import words
+from support.dashboard_tables import EVENTS, LINEITEM, fill_tickets
 
 pytestmark = pytest.mark.browser
 
@@ -63,9 +66,9 @@ def test_the_summary_shows_how_a_table_lies(page: Page, axe: Check, screenshot: 
 
 def test_the_map_leads_from_segments_to_pages_by_clicks(page: Page, axe: Check, screenshot: Take) -> None:
     """A tile leads to its block, whose pages are listed, and the way back is there."""
-    page.goto(f"{TABLE}/map")
+    page.goto(f"{TABLE}/map?axis=order")
     axe(page)
-    screenshot(page, "map")
+    screenshot(page, "map-order")
     page.get_by_role("link", name="Segment 2", exact=True).click()
     expect(page.get_by_role("heading", name="Segment 2")).to_be_visible()
     tiles = page.locator(".map button")
@@ -80,7 +83,81 @@ def test_the_map_leads_from_segments_to_pages_by_clicks(page: Page, axe: Check, 
     page.get_by_role("combobox", name="Column").select_option("l_partkey")
     expect(page.get_by_role("heading", name="Pages of l_partkey")).to_be_visible()
     page.get_by_role("link", name="Whole table").click()
-    expect(page.get_by_role("heading", name="All segments")).to_be_visible()
+    expect(page.get_by_role("heading", name="l_shipdate from")).to_be_visible()
+
+
+def test_blocks_lie_on_the_values_of_the_key(page: Page, axe: Check, screenshot: Take) -> None:
+    """A bar is a block with its bounds in its text; the axis has years; a part of the key is chosen, and left again."""
+    page.goto(f"{TABLE}/map")
+    bars = page.locator("svg.heat a")
+    expect(bars).to_have_count(60)
+    expect(page.locator("svg.heat text", has_text="1995")).to_be_visible()
+    bars.first.hover()
+    expect(page.locator("#told")).to_have_text(
+        re.compile(r"block \d+ of segment \d+: .*; l_shipdate 199\d-.* to 199\d-")
+    )
+    axe(page)
+    screenshot(page, "map")
+    page.get_by_label("From", exact=True).fill("1992-01-01")
+    page.get_by_label("To", exact=True).fill("1992-03-01")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("heading", name="l_shipdate from 1992-01-01 to 1992-03-01")).to_be_visible()
+    expect(bars).not_to_have_count(60)
+    page.get_by_role("link", name="Wider").click()
+    expect(page.get_by_role("heading", name="l_shipdate from 1992-01-04 to")).to_be_visible()
+    page.get_by_role("link", name="Whole key").click()
+    expect(bars).to_have_count(60)
+    bars.first.click()
+    expect(page.get_by_role("heading", name="Block 1 of segment 1")).to_be_visible()
+
+
+@pytest.fixture(scope="module")
+def tickets(shared_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A table of blocks that all overlap, more than are shown one by one."""
+    with Lamella(shared_server.url) as lake:
+        name = fill_tickets(lake, tmp_path_factory.mktemp("tickets"), rows=10)
+        yield name
+        lake.drop_table(name)
+
+
+@pytest.mark.usefixtures("tickets")
+def test_many_blocks_are_a_heat_map_whose_columns_lead_into_it(page: Page, axe: Check, screenshot: Take) -> None:
+    """A column tells its part of the key and leads there; a cell tells how many blocks it has; a way leads out."""
+    page.goto("/ui/tables/shop/tickets/map?key=id&colour=width")
+    columns = page.locator("svg.heat a")
+    count = columns.count()
+    assert 20 < count <= 96
+    assert page.locator("svg.heat rect").count() <= 1_000 + count
+    cells = columns.nth(count // 2).locator("rect:not(.hit)")
+    cells.first.hover()
+    expect(page.locator("#told")).to_have_text(re.compile(r"; width from .*: \d+ blocks"))
+    axe(page)
+    screenshot(page, "map-heat")
+    columns.nth(5).focus()
+    text = page.locator("#told").inner_text()
+    page.keyboard.press("Enter")
+    part = text.split(":")[0]
+    expect(page.get_by_role("heading", name=f"id from {part}", exact=True)).to_be_visible()
+    page.get_by_role("link", name="Whole key").click()
+    expect(columns).to_have_count(count)
+
+
+def test_a_filter_dims_what_it_skips(page: Page, lake: Lamella) -> None:
+    """With a filter, cells and blocks that are ruled out are dimmed, and the others are not."""
+    text = "l_shipdate < DATE '1992-06-01'"
+    page.goto(f"{TABLE}/map?colour=depth&filter={quote(text)}")
+    selected = lake.table(LINEITEM).prune(text).block_count
+    expect(page.locator("svg.heat rect.dim")).to_have_count(60 - selected)
+    expect(page.locator("svg.heat rect:not(.dim):not(.hit)")).to_have_count(selected)
+
+
+def test_a_part_of_the_key_that_is_none_is_an_error_beside_the_map(page: Page) -> None:
+    """The whole key stays, and the message says what is wrong."""
+    page.goto(f"{TABLE}/map?low=tomorrow")
+    expect(page.get_by_role("alert")).to_contain_text("'tomorrow' is not a value of type date")
+    expect(page.locator("svg.heat a")).to_have_count(60)
+    page.goto(f"{TABLE}/map?low=1995-01-01&high=1994-01-01")
+    expect(page.get_by_role("alert")).to_contain_text("which is less")
 
 
 def test_the_map_is_walked_by_keys(page: Page) -> None:
@@ -119,17 +196,18 @@ def test_a_block_is_reached_with_nothing_but_keys(page: Page) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("lineitem")
     tab_to(".tabs a[href$='/map']")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="All segments")).to_be_visible()
-    tab_to(".map button")
+    expect(page.get_by_role("heading", name="l_shipdate from")).to_be_visible()
+    tab_to("svg.heat a")
     page.keyboard.press("ArrowRight")
+    text = page.locator("#told").inner_text()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Block 2 of segment 1")).to_be_visible()
+    expect(page.get_by_role("heading", name=words.sentence(text.split(":")[0]))).to_be_visible()
 
 
 def test_the_map_shows_what_a_filter_leaves(page: Page, lake: Lamella) -> None:
     """The tiles that have the colour of kept blocks are as many as the API keeps."""
     text = "l_shipdate < DATE '1992-06-01'"
-    page.goto(f"{TABLE}/map")
+    page.goto(f"{TABLE}/map?axis=order")
     page.get_by_label("Filter, to show").fill(text)
     page.get_by_label("Colour").select_option("match")
     page.get_by_role("button", name="Show").click()
@@ -144,7 +222,7 @@ def test_a_wrong_filter_is_shown_beside_the_map(page: Page) -> None:
     """The map stays, and says what is wrong."""
     page.goto(f"{TABLE}/map?filter=l_shipdat%20%3D%201")
     expect(page.get_by_role("alert")).to_contain_text("l_shipdat")
-    expect(page.locator(".map button").first).to_be_visible()
+    expect(page.locator("svg.heat a").first).to_be_visible()
 
 
 def test_columns_show_their_bounds(page: Page, axe: Check, screenshot: Take) -> None:
@@ -216,7 +294,9 @@ def test_tags_are_set_and_removed(page: Page, lake: Lamella) -> None:
     assert "tuesday" not in {tag.name for tag in lake.table(EVENTS).tags()}
 
 
-@pytest.mark.parametrize("path", ["", "/map", "/map?zoom=1", "/map?zoom=1.2", "/columns", "/indexes", "/history"])
+@pytest.mark.parametrize(
+    "path", ["", "/map", "/map?axis=order", "/map?zoom=1", "/map?zoom=1.2", "/columns", "/indexes", "/history"]
+)
 def test_tables_are_read_without_a_script(new_page: Callable[..., Page], path: str) -> None:
     """Every page of a table shows its heading and its content to a browser without JavaScript."""
     page = new_page(java_script_enabled=False)

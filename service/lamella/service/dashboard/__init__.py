@@ -34,6 +34,7 @@ from lamella.service.dashboard.objects import ObjectPages
 from lamella.service.dashboard.pages import ROOT, Pages
 from lamella.service.dashboard.search import Search, SearchPages
 from lamella.service.dashboard.status import StatusPages
+from lamella.service.dashboard.style import StylePages
 from lamella.service.dashboard.survey import Survey
 from lamella.service.dashboard.tables import TablePages
 from lamella.service.dashboard.upkeep import UpkeepPages
@@ -179,6 +180,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
             clock=clock,
             pages=pages,
         ),
+        StylePages(pages=pages),
         SearchPages(readers=readers, search=Search(catalog=catalog, survey=survey, clock=clock), pages=pages),
         TablePages(
             catalog=catalog,

@@ -162,6 +162,11 @@ _SHARES: Final = (
 )
 
 
+def share_legend() -> tuple[Step, ...]:
+    """Return the meaning of the colours of tiles with several blocks."""
+    return _SHARES
+
+
 class Tile(msgspec.Struct, frozen=True):
     """A tile of a map; ``zoom`` is its target, ``colour`` a class of the style sheet."""
 
@@ -255,7 +260,7 @@ class MapRenderer:
                 colour = self._scale.colour(int(tiles.file_size[number]) / max(blocks, 1))
             if selected_blocks is not None:
                 parts.append(f"{words.count(int(selected_blocks[number]))} kept")
-                colour = _share_colour(int(selected_blocks[number]), blocks) if self._colour == "match" else colour
+                colour = share_colour(int(selected_blocks[number]), blocks) if self._colour == "match" else colour
             zoom = str(start) if many == 1 else f"{start}-{start + many - 1}"
             found.append(Tile(zoom, colour, ": ".join((parts[0], ", ".join(parts[1:])))))
         return tuple(found)
@@ -276,6 +281,17 @@ class MapRenderer:
             for number, figures in enumerate(zip(rows, sizes, depths, verdicts, strict=True))
         )
 
+    def some(self, blocks: Any) -> tuple[Tile, ...]:
+        """Return some blocks as tiles, in the given order (their numbers among all)."""
+        found = []
+        for block in blocks.tolist():
+            segment = int(self._map.segment[block])
+            depth = None if self._map.depth is None else int(self._map.depth[block])
+            verdict = None if self._verdicts is None else int(self._verdicts[block])
+            rows, size_bytes = int(self._map.row_count[block]), int(self._map.file_size[block])
+            found.append(self._block(segment, block - int(self._map.starts[segment]), rows, size_bytes, depth, verdict))
+        return tuple(found)
+
     def _block(
         self, segment: int, number: int, rows: int, size_bytes: int, depth: int | None, verdict: int | None
     ) -> Tile:
@@ -294,7 +310,8 @@ class MapRenderer:
         return Tile(f"{segment}.{number}", colour, f"block {number + 1} of segment {segment + 1}: {', '.join(parts)}")
 
 
-def _share_colour(selected_blocks: int, blocks: int) -> str:
+def share_colour(selected_blocks: int, blocks: int) -> str:
+    """Return the class of a tile of several blocks, by how many of them are kept."""
     if not selected_blocks:
         return "none"
     return f"q{min(1 + int(selected_blocks / max(blocks, 1) * (STEPS - 1)), STEPS - 1)}"

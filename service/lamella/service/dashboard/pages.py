@@ -245,7 +245,7 @@ class Pages:
             "title": title,
             "path": request.url.path,
             "query": request.query_params,
-            "here": _with_query(request),
+            "here": with_query(request),
             "now_ms": now_ms,
             "ago": lambda at_ms: words.ago(at_ms, now_ms),
             "time": lambda at_ms: _time(at_ms, now_ms),
@@ -391,7 +391,7 @@ def link(*parts: str, **query: Any) -> str:
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 
-def _with_query(request: Request) -> Callable[..., str]:
+def with_query(request: Request) -> Callable[..., str]:
     """Return a function for the address of the current page with other parameters (None: without it)."""
 
     def here(**changes: Any) -> str:

@@ -13,7 +13,8 @@ from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, Ranks, W
 
 
 def ranked(low: Keys, high: Keys) -> tuple[Points, Ranks, Ranks]:
-    """Returns the distinct bounds in order, and the rank of each low and each high among them.
+    """Returns the distinct bounds in order, and the rank of each low and each high among them; there may be more of
+    one side than of the other.
 
     Exact for every type; the two float zeros count as one.
 
@@ -27,8 +28,8 @@ def ranked(low: Keys, high: Keys) -> tuple[Points, Ranks, Ranks]:
         first, numbers = _of_limbs(keys)
     else:
         first, numbers = _of_texts(keys)
-    half = len(numbers) // 2
-    return Points(keys.take(first)), numbers[:half].astype(np.int64), numbers[half:].astype(np.int64)
+    lows = len(Points(low))
+    return Points(keys.take(first)), numbers[:lows].astype(np.int64), numbers[lows:].astype(np.int64)
 
 
 class Points:

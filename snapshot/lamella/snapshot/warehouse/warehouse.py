@@ -34,6 +34,7 @@ from lamella.snapshot.warehouse.block_view import BlockViews
 from lamella.snapshot.warehouse.commits import Changes, Reshaper
 from lamella.snapshot.warehouse.index_refresh import IndexBlocks, IndexRefresh, Regrouping
 from lamella.snapshot.warehouse.indexing import Indexing
+from lamella.snapshot.warehouse.key_axis import KeyAxes
 from lamella.snapshot.warehouse.layer_map import LayerMaps
 from lamella.snapshot.warehouse.layouts import Layouts
 from lamella.snapshot.warehouse.manifest_writer import Directories, ManifestWriter
@@ -176,6 +177,8 @@ class Warehouse:
         )
         #: The positions and depths of blocks.
         self.layer_maps = LayerMaps(manifests, questions.finder.layers)
+        #: Where they lie on the values of a column.
+        self.key_axes = KeyAxes(manifests, questions.finder.layers)
         #: Views of one block and its pages, and why a prune reads it.
         self.block_views = BlockViews(manifests, questions.finder.layers, pages)
         self.block_reasons = BlockReasons(manifests, questions.finder, pages, timer)

@@ -159,9 +159,12 @@ function live(after = null) {
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden) live(0); });
 
-// .map: one tab stop; arrow keys move between tiles; describes the tile under the pointer or with the focus.
+// [data-told="id"], a map: one tab stop; arrow keys move between tiles; describes the tile under the pointer or with the
+// focus in the element of that id.
+const TILES = "button, a";
+
 function moveIn(map, event) {
-  const tiles = [...map.querySelectorAll("button")];
+  const tiles = [...map.querySelectorAll(TILES)];
   const now = tiles.indexOf(document.activeElement);
   if (now < 0) return;
   const top = tiles[0].offsetTop;
@@ -172,21 +175,22 @@ function moveIn(map, event) {
   const next = tiles[now + steps[event.key]];
   event.preventDefault();
   if (!next) return;
-  tiles[now].tabIndex = -1;
-  next.tabIndex = 0;
+  tiles[now].setAttribute("tabindex", "-1");
+  next.setAttribute("tabindex", "0");
   next.focus();
 }
 
 function prepareMap(map) {
-  const tiles = map.querySelectorAll("button");
-  tiles.forEach((tile, number) => { tile.tabIndex = number ? -1 : 0; });
+  const tiles = map.querySelectorAll(TILES);
+  tiles.forEach((tile, number) => { tile.setAttribute("tabindex", number ? "-1" : "0"); });
   map.addEventListener("keydown", (event) => moveIn(map, event));
   const told = document.getElementById(map.dataset.told ?? "");
   if (!told) return;
   for (const kind of ["focusin", "pointerover"]) {
     map.addEventListener(kind, (event) => {
-      const text = event.target.title || event.target.getAttribute("aria-label");
-      if (event.target.matches("button") && text) told.textContent = text;
+      const tile = event.target;
+      const text = tile.querySelector(":scope > title")?.textContent || tile.title || tile.getAttribute("aria-label");
+      if (tile.matches("button, a, rect") && text) told.textContent = text;
     });
   }
 }
@@ -227,7 +231,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 function prepare(part) {
-  for (const map of part.querySelectorAll(".map")) prepareMap(map);
+  for (const map of part.querySelectorAll("[data-told]")) prepareMap(map);
   for (const button of part.querySelectorAll("[data-copy]")) {
     button.hidden = false;
     button.addEventListener("click", () => copy(button));
