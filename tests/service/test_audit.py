@@ -38,7 +38,19 @@ TABLE = "/v1/namespaces/db/tables/t"
 COLUMNS = [{"name": "a", "type": "int64"}]
 #: Requests of another method than GET that change nothing, or are signs of life. Whoever adds to these says so here.
 NOT_AUDITED = {
-    *("prune", "prune_batch", "diff", "aggregate", "advise", "candidates", "what_if", "why_not", "plan", "blocks"),
+    *(
+        "prune",
+        "prune_batch",
+        "diff",
+        "aggregate",
+        "sample",
+        "advise",
+        "candidates",
+        "what_if",
+        "why_not",
+        "plan",
+        "blocks",
+    ),
     *("plan_table_scan", "fetch_scan_tasks", "cancel_plan", "report_iceberg_metrics", "iceberg_token"),
     "query_shared_table",
     *("claim_job", "heartbeat_job", "finish_job", "enqueue_due_jobs", "renew_lease"),

@@ -126,7 +126,10 @@ def _float(value: float, *, single: bool) -> float | str:
 
 
 def _date(day: int) -> str:
-    return str(np.datetime64(day, "D"))
+    """Returns a date as Spark writes it: years after 9999 and before 0 have a sign."""
+    text, month, day_of_month = str(np.datetime64(day, "D")).rsplit("-", 2)
+    year = int(text)
+    return f"{year:04}-{month}-{day_of_month}" if 0 <= year <= 9_999 else f"{year:+05}-{month}-{day_of_month}"
 
 
 def _moment(ticks: int, per_second: int) -> str:

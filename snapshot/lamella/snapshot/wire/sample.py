@@ -46,7 +46,7 @@ class SampleColumn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Rows of a snapshot. Each is a list with a value for each of ``columns``, as ``docs/sample.md`` describes.
+    """Rows of a snapshot. Each is a list with a value for each of ``columns``, as ``docs/scan.md`` describes.
 
     Of ``blocks_total`` blocks ``blocks_selected`` may have a row for which the filter is true, and ``blocks_read`` of
     these were read, ``bytes_read`` bytes of their files. ``complete``: all of them were, and the answer has every row
