@@ -216,7 +216,9 @@ def test_tags_are_set_and_removed(page: Page, lake: Lamella) -> None:
     assert "tuesday" not in {tag.name for tag in lake.table(EVENTS).tags()}
 
 
-@pytest.mark.parametrize("path", ["", "/map", "/map?zoom=1", "/map?zoom=1.2", "/columns", "/indexes", "/history"])
+@pytest.mark.parametrize(
+    "path", ["", "/map", "/map?zoom=1", "/map?zoom=1.2", "/columns", "/rows", "/indexes", "/history"]
+)
 def test_tables_are_read_without_a_script(new_page: Callable[..., Page], path: str) -> None:
     """Every page of a table shows its heading and its content to a browser without JavaScript."""
     page = new_page(java_script_enabled=False)

@@ -31,6 +31,7 @@ from lamella.service.dashboard.layer_map import MapPages
 from lamella.service.dashboard.login import LoginPages
 from lamella.service.dashboard.objects import ObjectPages
 from lamella.service.dashboard.pages import ROOT, Pages
+from lamella.service.dashboard.rows import RowPages
 from lamella.service.dashboard.search import Search, SearchPages
 from lamella.service.dashboard.status import StatusPages
 from lamella.service.dashboard.survey import Survey
@@ -53,6 +54,7 @@ from lamella.service.maintenance.table_health import TableHealths
 from lamella.service.maintenance.vacuum import Vacuum
 from lamella.service.process.status import Status
 from lamella.service.process.threads import Threads
+from lamella.service.samples.samples import Samples
 from lamella.service.tables.tables import Tables
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.usage.audit import Audit
@@ -85,6 +87,8 @@ class _Parts(Protocol):
     prune_rates: PruneRates
     readers: Threads
     rollback: Rollback
+    samples: Samples
+    sampling: Threads
     schedules: Schedules
     service_rates: ServiceRates
     settings: Settings
@@ -198,6 +202,14 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
         UpkeepPages(catalog=catalog, readers=readers, policies=core.policies, schedules=core.schedules, pages=pages),
         ObjectPages(catalog=catalog, readers=readers, tables=core.tables, committer=core.committer, pages=pages),
         MapPages(catalog=catalog, readers=readers, history=history, warehouse=warehouse, pages=pages),
+        RowPages(
+            catalog=catalog,
+            sampling=core.sampling,
+            samples=core.samples,
+            history=history,
+            warehouse=warehouse,
+            pages=pages,
+        ),
         HistoryPages(
             catalog=catalog,
             readers=readers,
