@@ -27,7 +27,7 @@ from support.dashboard_tables import EVENTS, NAMESPACE
 MARKUP = '"><img src=x onerror="alert(1)"><script>alert(2)</script>{{7*7}}'
 COLUMN = "<b onmouseover=alert(3)>c</b>"
 HOSTILE = f"{NAMESPACE}.hostile"
-PAGES = ("", "/map", "/map?zoom=0", "/map?zoom=0.0", "/columns", "/indexes", "/history", "/lab", "/rows")
+PAGES = ("", "/map", "/map?zoom=0", "/map?zoom=0.0", "/columns", "/indexes", "/history", "/lab", "/rows", "/advice")
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from lamella.service.clustering.clustering import Clustering
 from lamella.service.commits.committer import Committer
 from lamella.service.config.settings import Settings
 from lamella.service.dashboard.access import AccessPages, TableAccessPages
+from lamella.service.dashboard.advice import AdvicePages
 from lamella.service.dashboard.health import Health
 from lamella.service.dashboard.history import HistoryPages
 from lamella.service.dashboard.home import HomePages
@@ -199,6 +200,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
             when_closing=when_closing,
             pages=pages,
         ),
+        AdvicePages(catalog=catalog, advice=advice, readers=readers, when_closing=when_closing, pages=pages),
         UpkeepPages(catalog=catalog, readers=readers, policies=core.policies, schedules=core.schedules, pages=pages),
         ObjectPages(catalog=catalog, readers=readers, tables=core.tables, committer=core.committer, pages=pages),
         MapPages(catalog=catalog, readers=readers, history=history, warehouse=warehouse, pages=pages),

@@ -188,6 +188,7 @@ class TablePages:
             "figures_problem": problem,
             "waits": waits,
             "kinds": _KINDS,
+            "wanted_key": text_of(request, "key"),
             "policy": _policy(self._policies, record),
             "schedules": self._schedules.list(record).schedules,
             "recent": recent[:_RECENT],
