@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fixtures_server import ServerProcess
 from lamella.client.http import Lamella
 from lamella.snapshot.errors import BlockReplaced, FilterNotEvaluable, InvalidRequest, LocationRefused, UnknownColumn
-from lamella.snapshot.expression import text_of
+from lamella.snapshot.expression import read_filter, text_of
 from lamella.snapshot.expression.text import tree_of
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.rows.columns import read_columns
@@ -90,6 +90,10 @@ def check_samples(seed: int, folder: Path, filters: int) -> int:
         assert found.blocks_read == found.blocks_selected <= found.blocks_total == len(table.rows), case
         assert sorted(map(repr, found.rows)) == wanted, case
         assert [each.name for each in found.columns] == chosen, case
+        counted = table.warehouse.row_samples.count(
+            table.pointer, predicate, time_zone="UTC", max_blocks=10, max_bytes=1 << 30, is_over=bool, require=len
+        )
+        assert (counted.rows, counted.stopped) == (len(matching), None), case
         few, blocks = rng.randint(1, len(matching) + 2), rng.randint(1, 3)
         some = sampled(
             table.warehouse,
@@ -230,6 +234,25 @@ def test_each_bound_ends_the_reading_and_is_named(tmp_path: Path) -> None:
     assert len(timed.rows) < 6
     nothing = sampled(warehouse, now, is_over=lambda: True)
     assert (nothing.stopped, nothing.rows, nothing.complete) == ("time", [], False)
+
+
+def test_rows_are_counted_or_not_at_all(tmp_path: Path) -> None:
+    """Blocks that match as a whole are not read; where a bound is reached there is no number."""
+    made = many(tmp_path)
+
+    def counted(text: str, **bounds: Any) -> tuple[int | None, int, str | None]:
+        given = {"max_blocks": 10, "max_bytes": 1 << 30, "is_over": bool, **bounds}
+        found = made._warehouse.row_samples.count(
+            made._current, read_filter(text), time_zone="UTC", require=len, **given
+        )
+        return found.rows, found.blocks_read, found.stopped
+
+    assert counted("i >= 1500") == (4_500, 1, None)
+    assert counted("i < 2000") == (2_000, 0, None)
+    assert counted("i < 0") == (0, 0, None)
+    assert counted("i % 1000 = 999", max_blocks=5) == (None, 0, "blocks")
+    assert counted("i % 1000 = 999", max_bytes=100_000)[::2] == (None, "bytes")
+    assert counted("i % 1000 = 999", is_over=lambda: True) == (None, 0, "time")
 
 
 def test_an_answer_has_a_largest_size(tmp_path: Path) -> None:

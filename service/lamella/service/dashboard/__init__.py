@@ -131,6 +131,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
         external=core.external,
         indexes=indexes,
         vacuum=core.vacuum,
+        samples=core.samples,
         clock=clock,
     )
     previews = Previews(catalog=catalog, clustering=core.clustering, warehouse=warehouse, clock=clock, touches=touches)

@@ -31,6 +31,7 @@ from lamella.service.dashboard.pages import ROOT, Page, Pages, link, number_of
 from lamella.service.dashboard.preview import (
     FRESH_S,
     MAX_READY,
+    MEASURE,
     WAIT_S,
     BackgroundFigures,
     Preview,
@@ -146,7 +147,8 @@ class NewJobPages:
         if "preview" in request.query_params and job_form.is_right:
             try:
                 require_of_job(request, "maintain", job_form.table or None)
-                preview = await self._readers.run(lambda: self._preview(kind, job_form))
+                measures = bool(request.query_params.get(MEASURE))
+                preview = await self._readers.run(lambda: self._preview(kind, job_form, measures=measures))
                 waits = preview is None
             except LamellaError as error:
                 job_form = _with_error(job_form, error)
@@ -195,7 +197,7 @@ class NewJobPages:
             Page(NEW, self.submit, "ui_submit_job", BY_REQUEST, "POST"),
         )
 
-    def _preview(self, kind: JobKind, job_form: JobForm) -> Preview | None:
+    def _preview(self, kind: JobKind, job_form: JobForm, *, measures: bool) -> Preview | None:
         """Return what the job would do; None if computing it takes longer than a page may wait."""
         table = job_form.table or None
         snapshot_id = ""
@@ -203,8 +205,10 @@ class NewJobPages:
             namespace, _, name = table.rpartition(".")
             snapshot_id = current_table(self._catalog, namespace, name).pointer.snapshot_id
         # what is not in the snapshot, as the files that a clean-up finds, is looked at anew after a while
-        key = (kind.name, table, snapshot_id, msgspec.json.encode(job_form.values, order="sorted"))
-        return self._ready.peek(key, lambda: self._previews.of(kind, table, job_form.values), wait_s=WAIT_S)
+        key = (kind.name, table, snapshot_id, msgspec.json.encode(job_form.values, order="sorted"), measures)
+        return self._ready.peek(
+            key, lambda: self._previews.of(kind, table, job_form.values, measures=measures), wait_s=WAIT_S
+        )
 
     def _kinds(self, request: Request) -> Response:
         kinds = sorted(job_kinds().values(), key=lambda kind: (not kind.needs_table, kind.name))

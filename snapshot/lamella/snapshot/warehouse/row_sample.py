@@ -143,7 +143,9 @@ class RowSamples:
         predicate = self._finder.read(wanted)
         head = self._manifests.head(pointer)
         columns, left_out = _columns(head.schema, request)
-        reading = _read_spec(predicate, head.schema, columns, request)
+        reading = _read_spec(
+            predicate, head.schema, columns, time_zone=request.time_zone, case_sensitive=request.case_sensitive
+        )
         found = self._finder.find_predicate(pointer, predicate, wanted)
         sample = _Sample(head, reading, columns, request.rows)
         bounded = BoundedReads(self._store, max_bytes, is_over)
@@ -151,8 +153,7 @@ class RowSamples:
         stopped: SampleBound | None = None
         try:
             for block in _first_blocks(found, request.max_blocks):
-                for location in (block.location, *(each.location for each in block.deletes or ())):
-                    require(location)
+                _require(block, require)
                 sample.add(bounded, fetcher, block)
         except Stopped as error:
             stopped = error.bound
@@ -174,6 +175,70 @@ class RowSamples:
             left_out=left_out,
         )
 
+    def count(
+        self,
+        pointer: SnapshotPointer,
+        predicate: Predicate,
+        *,
+        time_zone: str,
+        max_blocks: int,
+        max_bytes: int,
+        is_over: Callable[[], bool],
+        require: Callable[[str], object],
+    ) -> RowCount:
+        """Returns the number of rows for which a filter is true; those of blocks that match as a whole are not read.
+
+        Nothing is read if more than ``max_blocks`` would have to be. The other arguments, and the errors, are those of
+        :meth:`read`.
+        """
+        request = PruneRequest(time_zone=time_zone, reader_features=FEATURES)
+        head = self._manifests.head(pointer)
+        reading = _read_spec(predicate, head.schema, (), time_zone=time_zone, case_sensitive=False)
+        found = self._finder.find_predicate(pointer, predicate, request)
+        rows, unsure = 0, []
+        for block in answer_of(msgspec.structs.replace(found, shape="records")).blocks or ():
+            known = block.live_row_count if block.verdict == "ALL" else None
+            if known is None:
+                unsure.append(block)
+                if len(unsure) > max_blocks:
+                    return RowCount(rows=None, blocks_read=0, bytes_read=0, stopped="blocks")
+            else:
+                rows += known
+        bounded = BoundedReads(self._store, max_bytes, is_over)
+        fetcher = Fetcher(bounded, _AT_ONCE)
+        done = 0
+        try:
+            for block in unsure:
+                _require(block, require)
+                file = _opened(bounded, head, block)
+                rows += sum(piece.count(reading, fetcher) for piece in row_group_reads(file, limit=None, counting=True))
+                done += 1
+        except Stopped as error:
+            return RowCount(rows=None, blocks_read=done, bytes_read=bounded.read_bytes, stopped=error.bound)
+        finally:
+            fetcher.close()
+        return RowCount(rows=rows, blocks_read=done, bytes_read=bounded.read_bytes)
+
+
+class RowCount(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of ``rows`` for which a filter is true; None: not all blocks were read, since a bound ``stopped``
+    it."""
+
+    rows: int | None
+    blocks_read: int
+    bytes_read: int
+    stopped: SampleBound | None = None
+
+
+def _require(block: PrunedBlock, require: Callable[[str], object]) -> None:
+    for location in (block.location, *(each.location for each in block.deletes or ())):
+        require(location)
+
+
+def _opened(store: Store, head: Snapshot, block: PrunedBlock) -> BlockFile:
+    written = head.schema if block.schema_id is None else schema_at(head, block.schema_id)
+    return BlockFile(store, block, written, head.schema)
+
 
 class _Sample:
     """The rows that were read so far, and the number of blocks that they are from."""
@@ -189,9 +254,7 @@ class _Sample:
 
     def add(self, store: Store, fetcher: Fetcher, block: PrunedBlock) -> None:
         """Add rows of a block; raises Stopped, also for the first row more than are wanted."""
-        schema = self._head.schema
-        written = schema if block.schema_id is None else schema_at(self._head, block.schema_id)
-        file = BlockFile(store, block, written, schema)
+        file = _opened(store, self._head, block)
         self.blocks += 1
         # One row more than is wanted shows that there are more.
         for piece in row_group_reads(file, limit=self._max_rows - len(self.rows) + 1):
@@ -235,9 +298,9 @@ def _columns(schema: Schema, request: SampleRequest) -> tuple[tuple[ReadColumn, 
 
 
 def _read_spec(
-    predicate: Predicate, schema: Schema, columns: tuple[ReadColumn, ...], request: SampleRequest
+    predicate: Predicate, schema: Schema, columns: tuple[ReadColumn, ...], *, time_zone: str, case_sensitive: bool
 ) -> ReadSpec:
-    decides = RowFilter(predicate, schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive)
+    decides = RowFilter(predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive)
     of_filter = tuple(read_leaf(schema, leaf) for leaf in decides.columns)
     return ReadSpec(columns, pa.schema([one.field for one in columns]), decides, of_filter)
 
