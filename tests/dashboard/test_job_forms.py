@@ -213,9 +213,9 @@ def test_an_index_over_large_blocks_is_measured_on_request(lake: Lamella, monkey
         assert "over 32 blocks that were read" in measured.text
         monkeypatch.setattr(preview_module, "CHEAP_BYTES", 1 << 30)
         monkeypatch.setattr(indexes_module, "CHEAP_S", 0.0)
-        late = Form(when_ready(app, path, {**params, "name": "another"}).text)
-        assert "Reading a sample of blocks took too long" in late.text
-        assert "cannot be predicted" in late.text
+        slow = Form(when_ready(app, path, {**params, "name": "another"}).text)
+        assert "Reading a sample of blocks took too long" in slow.text
+        assert "cannot be predicted" in slow.text
 
 
 @pytest.mark.parametrize(

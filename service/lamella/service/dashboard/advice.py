@@ -43,6 +43,7 @@ _NAMES: Final = {
     "cluster_key": "Another cluster key",
     "compact": "Compact",
     "index": "A new index",
+    "index_refresh": "Refresh an index",
     "drop_index": "Drop an index",
     "purge": "Purge deleted rows",
     "vacuum": "Vacuum",
@@ -133,18 +134,21 @@ class AdvicePages:
         }
 
 
-def suggestion_of(table: TableRecord, candidate: Candidate) -> Suggestion:
-    """Return a candidate as it is shown."""
+def suggestion_of(
+    table: TableRecord, candidate: Candidate, *, has_workload: bool = True, can_maintain: bool = True
+) -> Suggestion:
+    """Return a candidate as it is shown. ``has_workload``: it was predicted for recorded filters, not for one that is
+    on the page. ``can_maintain``: with the way to the form that does it."""
     missing = candidate.missing
     for text in _API_WORDS:
         missing = missing.replace(text, "")
     return Suggestion(
-        name=_NAMES[candidate.kind],
+        name=_NAMES.get(candidate.kind, candidate.kind),
         text=candidate.text,
         command=candidate.command,
-        action=action_of(table, candidate),
+        action=action_of(table, candidate) if can_maintain else None,
         bars=None if candidate.gain is None else bars_of(candidate.gain),
-        facts=tuple(_facts(candidate)),
+        facts=(*_cost_facts(candidate), *(_gain_facts(candidate) if has_workload else ())),
         rests_on=tuple(dict.fromkeys(candidate.rests_on)),
         missing=missing,
     )
@@ -180,11 +184,11 @@ def action_of(table: TableRecord, candidate: Candidate) -> Action | None:
         return None
     given = texts_of(job_kind_named(candidate.job), candidate.arguments)
     href = link("jobs", "new", kind=candidate.job, table=name, **given, preview="1")
-    return Action(f"{_NAMES[candidate.kind]} …", href, name)
+    return Action(f"{_NAMES.get(candidate.kind, candidate.kind)} …", href, name)
 
 
-def _facts(candidate: Candidate) -> list[Fact]:
-    cost, gain = candidate.cost, candidate.gain
+def _cost_facts(candidate: Candidate) -> list[Fact]:
+    cost = candidate.cost
     found = []
     if cost.rewritten_bytes:
         found.append(
@@ -198,6 +202,11 @@ def _facts(candidate: Candidate) -> list[Fact]:
         found.append(fact("Size of the index", words.size(cost.index_bytes)))
     if candidate.freed_bytes:
         found.append(fact("Frees", words.size(candidate.freed_bytes)))
+    return found
+
+
+def _gain_facts(candidate: Candidate) -> list[Fact]:
+    gain, found = candidate.gain, []
     if gain is not None:
         uses = words.plural(gain.times, "use")
         found.append(fact("Predicted for", f"{words.plural(gain.filters, 'recorded filter')}, {uses}"))

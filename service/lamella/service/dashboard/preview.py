@@ -241,7 +241,7 @@ MEASURE: Final = "measure"
 #: What a page reads by itself if manifests do not suffice: at least and at most so many blocks, so many bytes of files,
 #: for so many seconds. A sample of fewer blocks says little.
 FEW_BLOCKS: Final = 8
-MOST_BLOCKS: Final = 32
+MAX_BLOCKS: Final = 32
 CHEAP_BYTES: Final = 64 << 20
 CHEAP_S: Final = 5.0
 
@@ -251,7 +251,7 @@ def cheap_sample(blocks: int, size_bytes: int) -> int:
     if not blocks:
         return 0
     affordable = CHEAP_BYTES * blocks // max(size_bytes, 1)
-    return min(MOST_BLOCKS, blocks, affordable) if affordable >= min(FEW_BLOCKS, blocks) else 0
+    return min(MAX_BLOCKS, blocks, affordable) if affordable >= min(FEW_BLOCKS, blocks) else 0
 
 
 @contextmanager
