@@ -30,6 +30,7 @@ from lamella.service.dashboard.lab import LabPages
 from lamella.service.dashboard.lab_compare import LabComparison
 from lamella.service.dashboard.layer_map import MapPages
 from lamella.service.dashboard.login import LoginPages
+from lamella.service.dashboard.names import Names
 from lamella.service.dashboard.objects import ObjectPages
 from lamella.service.dashboard.pages import ROOT, Pages
 from lamella.service.dashboard.rows import RowPages
@@ -123,6 +124,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
         clock=clock,
         route_factory=route_factory,
         secret=secret,
+        names=Names(catalog, clock),
     )
     touches = JobEffects(
         advice=advice,
@@ -149,6 +151,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
         catalog=catalog,
         readers=readers,
         indexes=indexes,
+        warehouse=warehouse,
         jobs=core.jobs,
         when_closing=when_closing,
         previews=previews,

@@ -43,6 +43,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     type: Any = None
     choices: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
+    #: The value is several of them, with commas.
+    many: bool = False
     required: bool = False
     advanced: bool = False
     text: str = ""

@@ -38,6 +38,7 @@ from lamella.service.dashboard.lab_question import (
     typed_of,
 )
 from lamella.service.dashboard.lab_suggestions import Suggestions, suggestions_of
+from lamella.service.dashboard.names import with_lists
 from lamella.service.dashboard.pages import ROOT, At, Page, Pages, number_of, one_of, table_of
 from lamella.service.dashboard.preview import FRESH_S, MAX_READY, WAIT_S, BackgroundFigures, WhenClosing
 from lamella.service.features import Advisor
@@ -197,7 +198,17 @@ class LabPages:
         return self._pages.html(request, "lab_block.html", found, title=title)
 
     async def compare(self, request: Request) -> Response:
-        found = await self._readers.run(lambda: self._comparison.show(request))
+        rights = principal_of(request).rights
+
+        def read() -> Mapping[str, Any]:
+            record = table_of(self._catalog, request)
+            with trusted_manifests():
+                head = self._warehouse.head(record.pointer)
+            names = self._pages.names
+            lists = {**names.of_table(record, head), "tables": names.tables(rights)}
+            return with_lists(self._comparison.show(request), lists)
+
+        found = await self._readers.run(read)
         title = f"Two prunes of {found['namespace']}.{found['table']}"
         return self._pages.html(request, "lab_compare.html", found, title=title)
 
@@ -228,6 +239,7 @@ class LabPages:
                 "columns": column_names(head),
                 "examples": own_examples(head),
                 "answer": None,
+                "lists": self._pages.names.of_table(table, head),
             }
             if not typed.is_filled or troubles or question.request is None:
                 return values

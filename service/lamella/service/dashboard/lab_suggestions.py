@@ -102,7 +102,7 @@ class _Trials:
             for kind in sorted(kinds())
             if kind not in taken
         ]
-        answers = [(change, answer) for change in changes if (answer := self._asked(index=change)) is not None]
+        answers = [(change, answer) for change in changes if (answer := self._predicted(index=change)) is not None]
         best = self._best(answers)
         unknown = [change for change, answer in answers if answer.unknown]
         if best is None and unknown and self._sampled:
@@ -129,7 +129,7 @@ class _Trials:
         leaves = [leaf for leaf in columns_of(node) if leaf.dtype.order is not None and not leaf.repeated]
         columns = [(leaf.reference,) for leaf in dict.fromkeys(leaves) if (leaf.reference,) != tuple(now[:1])]
         answers = [
-            (each, answer) for each in columns[:_MAX_TERMS] if (answer := self._asked(cluster_key=each)) is not None
+            (each, answer) for each in columns[:_MAX_TERMS] if (answer := self._predicted(cluster_key=each)) is not None
         ]
         best = self._best(answers)
         unknown = [(each, answer) for each, answer in answers if answer.unknown]
@@ -166,7 +166,7 @@ class _Trials:
         terms = [(each.kind, term_in(each, self._head)) for each in used]
         return {kind for kind, term in terms if term is not None and term_key(term) == key}
 
-    def _asked(self, **change: Any) -> WhatIfAnswer | None:
+    def _predicted(self, **change: Any) -> WhatIfAnswer | None:
         """Return what a change would do; None: it does not fit the column."""
         try:
             answer = self._advice.what_if(self._table, msgspec.structs.replace(self._question, **change))
@@ -178,7 +178,7 @@ class _Trials:
     def _measured(self, change: IndexChange) -> WhatIfAnswer | None:
         try:
             with within(CHEAP_S):
-                answer = self._asked(index=change, sample_blocks=self._sampled)
+                answer = self._predicted(index=change, sample_blocks=self._sampled)
         except (StoreError, Unavailable):
             return None
         if answer is not None:
@@ -186,14 +186,14 @@ class _Trials:
         return answer
 
     def _best(self, answers: Sequence[tuple[_T, WhatIfAnswer]]) -> tuple[_T, WhatIfAnswer] | None:
-        """Return the change that saves most, if that is worth it; of equal ones the first."""
+        """Return the change that saves most, if that is worth it; of equal ones the smallest index."""
         gains = [
-            (saved_share(_gain(answer)), change, answer)
+            ((round(saved_share(_gain(answer)), 3), -_size(answer)), change, answer)
             for change, answer in answers
             if answer.then is not None and not answer.unknown
         ]
         best = max(gains, key=lambda each: each[0], default=None)
-        return None if best is None or best[0] < MIN_GAIN else best[1:]
+        return None if best is None or best[0][0] < MIN_GAIN else best[1:]
 
     def _index(self, change: IndexChange, answer: WhatIfAnswer | None) -> Candidate:
         size = None if answer is None or answer.size is None else answer.size.size_bytes
@@ -214,6 +214,11 @@ class _Trials:
 
 def _gain(answer: WhatIfAnswer) -> CandidateGain:
     return CandidateGain(before=answer.now, after=answer.then or answer.now, filters=1, times=1)
+
+
+def _size(answer: WhatIfAnswer) -> float:
+    size = None if answer.size is None else answer.size.size_bytes
+    return 0.0 if size is None else size
 
 
 def _saved(candidate: Candidate) -> float:

@@ -22,6 +22,7 @@ from lamella.service.access.principal import OPEN
 from lamella.service.catalog import Catalog, TableRecord, current_table
 from lamella.service.dashboard import charts, words
 from lamella.service.dashboard.forms import KEY, MAX_BYTES, TOKEN, Form, Tokens, new_key, refuse_embedded
+from lamella.service.dashboard.names import Names
 from lamella.service.dashboard.preview import Question
 from lamella.service.history.history import History
 from lamella.service.http.admission import Admission
@@ -207,7 +208,10 @@ class Pages:
         clock: Callable[[], int],
         route_factory: RouteFactory,
         secret: bytes,
+        names: Names,
     ) -> None:
+        #: Names that forms complete.
+        self.names = names
         self._admission = admission
         self._mutations = mutations
         self._authentication = authentication

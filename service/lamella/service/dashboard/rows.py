@@ -142,6 +142,7 @@ class RowPages:
         with trusted_manifests():
             head = self._warehouse.head(pointer)
         values["columns"] = column_names(head)
+        values["lists"] = self._pages.names.of_table(table, head)
         question = question_of(msgspec.structs.replace(typed, limit=""), head.schema)
         if question.request is None:
             return {**values, "troubles": question.troubles}
