@@ -172,6 +172,8 @@ CONTENT_SECURITY_POLICY: Final = "; ".join(
         "frame-ancestors 'none'",
     )
 )
+#: Templates of the home page, which are compiled before the first request: that takes longer than the rest of the page.
+_COMPILED: Final = ("home.html", "base.html", "_health.html", "_sorting.html", "_findings.html")
 _HIDDEN: Final = Markup('<input type="hidden" name="{}" value="{}">')
 _TIME_TAG: Final = Markup('<time datetime="{}" title="{}">{}</time>')
 _HEADERS: Final = {
@@ -237,6 +239,8 @@ class Pages:
             root=ROOT,
             release=release(),
         )
+        for template in _COMPILED:
+            self._templates.get_template(template)
 
     def html(
         self, request: Request, template: str, values: Mapping[str, Any], *, status: int = 200, title: str
