@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_both_clients_and_wrong_requests(local: World) -> None:
         with pytest.raises(InvalidRequest):
             table.sample(rows=1_001)
 
-    async def rows() -> list[list[object]]:
+    async def rows() -> Any:
         async with AsyncLamella(local.url) as lake:
             return (await lake.table(name).sample("a > 1", ["b", "a"])).rows
 

@@ -17,6 +17,10 @@ MAX_SAMPLE_BLOCKS = 1_000
 SampleBound = Literal["rows", "blocks", "bytes", "time", "answer_bytes"]
 
 
+#: A value of a row in JSON.
+SampleValue = bool | int | float | str | list[Any] | dict[str, Any] | None
+
+
 class SampleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``POST .../sample``: some rows of a table, which the service reads from its files.
 
@@ -57,7 +61,7 @@ class SampleAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     snapshot_id: str
     timestamp_ms: int
     columns: tuple[SampleColumn, ...]
-    rows: list[list[Any]]
+    rows: list[list[SampleValue]]
     complete: bool
     stopped: SampleBound | None = None
     blocks_total: int
