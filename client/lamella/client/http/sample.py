@@ -6,8 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 
 from lamella.client.http.call import Call, Filter, TableName, make_call, text_tuple, timestamp_of
-from lamella.snapshot.wire import SampleAnswer, SampleRequest
-from lamella.snapshot.wire.operations import samples as operations
+from lamella.snapshot.wire import SampleAnswer, SampleRequest, operations
 
 
 def sample_call(
@@ -36,4 +35,4 @@ def sample_call(
         max_bytes=max_bytes,
         max_ms=max_ms,
     )
-    return make_call(operations.SAMPLE, name, body=request)
+    return make_call(operations.samples.SAMPLE, name, body=request)
