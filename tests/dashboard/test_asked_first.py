@@ -92,6 +92,8 @@ def test_no_page_takes_anything_away_by_one_click(tenants: Tenants, admin: AppCl
         f"/ui/jobs/{resources.job_id}",
         table,
         f"{table}/history",
+        f"{table}/rows",
+        f"{table}/advice",
         f"{table}/indexes",
         f"{table}/upkeep",
         f"{table}/upkeep/schedule?kind=vacuum",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,9 +11,15 @@ import pytest
 
 from fixtures_server import ServerProcess, start_shared
 from lamella.client import Lamella
+from lamella.service.app import create_app
+from lamella.service.config.settings import Settings
+from lamella.service.dashboard import indexes as indexes_module
+from lamella.service.dashboard import preview as preview_module
+from lamella.service.dashboard.preview import CHEAP_BYTES, cheap_sample
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.job_kinds import job_kinds
 from lamella.snapshot.wire import FinishJob, Heartbeat, JobError, JobInfo, JobLine, Progress
+from support.app_client import AppClient
 from support.dashboard_tables import EVENTS, LINEITEM, fill, fill_tickets
 from support.posted_forms import Form, Screens
 from support.ready_pages import when_ready
@@ -139,10 +146,76 @@ def test_a_preview_of_a_delete_tells_whole_blocks_from_others(screens: Screens, 
     assert part
     text = preview(screens, "delete", table=EVENTS, where=where).text
     rows = sum(block.row_count for block in selected)
-    assert f"At most {rows:,} rows are deleted, from {len(selected)} blocks" in text
+    assert f"{lake.table(EVENTS).scan(where).count():,} rows are deleted, as the table is now" in text
+    assert f"{len(part)} block that may match in part were read" in text.replace("was", "were")
+    assert f"{rows:,} of " in text
     assert f"{len(whole)} with {sum(block.row_count for block in whole):,} rows" in text
     assert f"{len(part)} with {sum(block.row_count for block in part):,} rows" in text
     assert "nothing would be deleted" in preview(screens, "delete", table=EVENTS, where="at < 0").text
+
+
+@pytest.mark.parametrize("kind", ["delete", "update"])
+def test_rows_are_counted_by_themselves_where_that_reads_little_and_else_on_request(
+    screens: Screens, lake: Lamella, kind: str
+) -> None:
+    """A preview of many blocks reads none, says "at most", and has a button; the count is that of a scan."""
+    where = "user_id = 1 AND score > 0.5"
+    texts = {"table": EVENTS, "where": where, **({"set": "kind = 'x'"} if kind == "update" else {})}
+    form = preview(screens, kind, **texts)
+    assert "At most " in form.text
+    assert "Count the rows: reads 40 blocks" in form.text
+    rows = lake.table(EVENTS).scan(where).count()
+    counted = preview(screens, kind, **texts, measure="1")
+    assert f"{rows:,} rows are {kind}d" in counted.text.replace("changed", "updated")
+    assert "40 blocks that may match in part were read" in counted.text
+    assert "At most" not in counted.text
+    assert "Count the rows" not in counted.text
+    none = preview(screens, kind, **{**texts, "where": "at BETWEEN 100 AND 130 AND kind = 'nothing'"})
+    assert f"No row is {kind}d" in none.text.replace("changed", "updated")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "size_bytes", "read"),
+    [
+        (0, 0, 0),
+        (1, 1, 1),
+        (1, CHEAP_BYTES + 1, 0),
+        (100, 100 << 10, 32),
+        (100, 100 * (4 << 20), 16),
+        (100, 100 * (8 << 20), 8),
+        (100, 100 * (8 << 20) + 100, 0),
+        (3, CHEAP_BYTES, 3),
+    ],
+)
+def test_a_page_reads_by_itself_what_is_small(blocks: int, size_bytes: int, read: int) -> None:
+    """At most 32 blocks and 64 MiB; none if that would be fewer than 8 blocks."""
+    assert cheap_sample(blocks, size_bytes) == read
+    assert read * size_bytes <= CHEAP_BYTES * max(blocks, 1)
+
+
+@pytest.mark.usefixtures("tickets")
+def test_an_index_over_large_blocks_is_measured_on_request(lake: Lamella, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not known is not called no gain; the button says what it reads, and why nothing was read by itself."""
+    monkeypatch.setattr(preview_module, "CHEAP_BYTES", 1)
+    assert lake.table("shop.tickets").recorded_filters().filters  # the process of the service writes its notes
+    warehouse = Path(lake.table("shop.tickets").info().location.removeprefix("file://")).parent
+    with AppClient(create_app(Settings(warehouse=str(warehouse)))) as app:
+        assert app.get("/v1/namespaces/shop/tables/tickets/recorded").json()["filters"]
+        params = {"kind": "bloom", "name": "by_id", "expression": "id", "preview": "1"}
+        path = "/ui/tables/shop/tickets/indexes/new"
+        page = Form(when_ready(app, path, params).text)
+        assert "The benefit of the index cannot be predicted" in page.text
+        assert "helps none" not in page.text
+        assert "no data was read" in page.text
+        assert "Read 32 blocks (about " in page.text
+        measured = Form(when_ready(app, path, {**params, "measure": "1"}).text)
+        assert "It helps 1 of 1 recorded filter" in measured.text
+        assert "over 32 blocks that were read" in measured.text
+        monkeypatch.setattr(preview_module, "CHEAP_BYTES", 1 << 30)
+        monkeypatch.setattr(indexes_module, "CHEAP_S", 0.0)
+        slow = Form(when_ready(app, path, {**params, "name": "another"}).text)
+        assert "Reading a sample of blocks took too long" in slow.text
+        assert "cannot be predicted" in slow.text
 
 
 @pytest.mark.parametrize(
@@ -472,7 +545,7 @@ def test_an_index_that_is_not_queried_is_still_said_to_help_nothing(screens: Scr
 @pytest.mark.usefixtures("tickets")
 def test_the_lab_says_what_cannot_be_predicted_and_how_to_measure_it(screens: Screens) -> None:
     """Never that a filter would read as much as now; the link reads some blocks and tells."""
-    params = {"with": "index", "kind": "bloom", "expression": "id", "filter": "id = '80000000'"}
+    params = {"with": "index", "kind": "bloom", "expression": "id", "filter": "id = '80000000'", "sample": "0"}
     path = "/ui/tables/shop/tickets/lab/compare"
     page = when_ready(screens.http, path, params)
     assert "cannot be predicted" in page.text
@@ -482,6 +555,8 @@ def test_the_lab_says_what_cannot_be_predicted_and_how_to_measure_it(screens: Sc
     assert "Measured on 32 blocks" in measured.text
     assert "fewer (" in measured.text
     assert "cannot be predicted" not in measured.text
+    by_itself = when_ready(screens.http, path, {**params, "sample": ""})
+    assert "Measured on 32 blocks" in by_itself.text
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
+import jinja2
 import pytest
 
+from lamella.service.app import create_app
+from lamella.service.config.settings import Settings
 from lamella.service.dashboard.preview import BackgroundFigures
 from lamella.snapshot.errors import InvalidRequest, Overloaded
+from support.app_client import AppClient
 
 ENDS: list[Callable[[], None]] = []
 
@@ -120,3 +126,24 @@ def test_too_many_at_once_are_refused() -> None:
     with pytest.raises(Overloaded):
         figures.peek("c", lambda: go.wait(60))
     go.set()
+
+
+def test_the_first_request_for_the_home_page_compiles_no_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are compiled when the service starts; another page compiles its own."""
+    with AppClient(create_app(Settings(warehouse=str(tmp_path / "w")))) as app:
+        app.post("/v1/namespaces", json={"name": "db"})
+        app.post("/v1/namespaces/db/tables", json={"name": "t", "schema": [{"name": "a", "type": "int64"}]})
+        compiled: list[object] = []
+        compile_now = jinja2.Environment.compile
+
+        def watched(environment: jinja2.Environment, *arguments: Any, **more: Any) -> Any:
+            compiled.append(arguments)
+            return compile_now(environment, *arguments, **more)
+
+        monkeypatch.setattr(jinja2.Environment, "compile", watched)
+        assert app.get("/ui").status_code == 200
+        assert compiled == []
+        assert app.get("/ui/service").status_code == 200
+        assert compiled != []

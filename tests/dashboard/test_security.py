@@ -27,7 +27,7 @@ from support.dashboard_tables import EVENTS, NAMESPACE
 MARKUP = '"><img src=x onerror="alert(1)"><script>alert(2)</script>{{7*7}}'
 COLUMN = "<b onmouseover=alert(3)>c</b>"
 HOSTILE = f"{NAMESPACE}.hostile"
-PAGES = ("", "/map", "/map?zoom=0", "/map?zoom=0.0", "/columns", "/indexes", "/history", "/lab")
+PAGES = ("", "/map", "/map?zoom=0", "/map?zoom=0.0", "/columns", "/indexes", "/history", "/lab", "/rows", "/advice")
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +92,7 @@ def test_names_with_markup_are_shown_as_written(harmless: Page) -> None:
     [
         "/ui/tables/shop/events/map?filter={}",
         "/ui/tables/shop/events/lab?filter={}",
+        "/ui/tables/shop/events/rows?filter={}&columns={}",
         "/ui/tables/shop/events/lab/compare?filter={}",
         "/ui/tables/shop/events/history/difference?since={}",
         "/ui/tables/shop/events?at={}",

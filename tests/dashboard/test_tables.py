@@ -295,7 +295,19 @@ def test_tags_are_set_and_removed(page: Page, lake: Lamella) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/map", "/map?axis=order", "/map?zoom=1", "/map?zoom=1.2", "/columns", "/indexes", "/history"]
+    "path",
+    [
+        "",
+        "/map",
+        "/map?axis=order",
+        "/map?zoom=1",
+        "/map?zoom=1.2",
+        "/columns",
+        "/rows",
+        "/advice",
+        "/indexes",
+        "/history",
+    ],
 )
 def test_tables_are_read_without_a_script(new_page: Callable[..., Page], path: str) -> None:
     """Every page of a table shows its heading and its content to a browser without JavaScript."""

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lamella.client.scan.row_groups import requests
 from lamella.snapshot.errors import (
     BlockReplaced,
     CorruptParquet,
@@ -24,6 +23,7 @@ from lamella.snapshot.errors import (
     UnknownColumn,
 )
 from lamella.snapshot.parquet import read_footer
+from lamella.snapshot.rows.row_groups import requests
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.storage import FsspecStore
 from scan.files import RangesSeen, of_files, written

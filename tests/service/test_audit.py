@@ -43,6 +43,7 @@ NOT_AUDITED = {
         "prune_batch",
         "diff",
         "aggregate",
+        "sample",
         "advise",
         "candidates",
         "plan_auto",

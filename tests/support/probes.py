@@ -86,6 +86,7 @@ PROBES: Final[Mapping[str, Probe]] = {
     "prune_batch": Probe(body=lambda p: {**_snapshot(p), "filters": [f"{p.column} = '{p.value}'"]}),
     "diff": Probe(body=lambda p: {"from_snapshot_id": p.first_snapshot_id, "to_snapshot_id": p.snapshot_id}),
     "aggregate": Probe(body=lambda p: {"aggregates": ["count(*)", f"max({p.column})"], **_snapshot(p)}),
+    "sample": Probe(body=lambda p: {**_snapshot(p), "filter": f"{p.column} = '{p.value}'", "rows": 5}),
     "startup": Probe(),
     "live": Probe(),
     "ready": Probe(),

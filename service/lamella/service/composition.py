@@ -53,6 +53,8 @@ from lamella.service.process.status import Status
 from lamella.service.process.threads import Threads, ThreadUse
 from lamella.service.prune.block_urls import BlockUrls
 from lamella.service.prune.routes import AggregateRoutes, PruneManyRoutes, PruneRoutes
+from lamella.service.samples.routes import SampleRoutes
+from lamella.service.samples.samples import Samples
 from lamella.service.tables.names import LocationRules
 from lamella.service.tables.routes import DroppedRoutes, NamespaceRoutes, SchemaRoutes, TableRoutes
 from lamella.service.tables.tables import Tables
@@ -81,6 +83,9 @@ from lamella.snapshot.warehouse import Warehouse
 _PROBES: Final = 2
 #: Clean-ups that wait for the one that is at work; those take turns, so that they take no other's place.
 _CLEAN_UPS_WAITING: Final = 16
+#: Samples of rows that are read concurrently in a process, and those that wait.
+_SAMPLES: Final = 2
+_SAMPLES_WAITING: Final = 16
 
 
 class Core:
@@ -278,6 +283,8 @@ class Core:
         )
         self.readers = Threads(settings.read_threads)
         self.maintainers = Threads(1, max_waiting=_CLEAN_UPS_WAITING, what="clean-ups")
+        self.sampling = Threads(_SAMPLES, max_waiting=_SAMPLES_WAITING, what="samples of rows")
+        self.samples = Samples(self.warehouse, self.history, self.rules, settings)
         self.probes = Threads(_PROBES)
         self.mutations = Mutations(settings, catalog, self.metrics, clock)
         self.lanes = Lanes(
@@ -363,6 +370,7 @@ def operations(core: Core) -> tuple[ServedOperation, ...]:
             metrics=core.metrics,
             traces=core.traces,
         ).operations(),
+        *SampleRoutes(catalog=core.catalog, sampling=core.sampling, samples=core.samples).operations(),
         *HealthRoutes(
             probes=core.probes, readiness=core.readiness, metrics=core.metrics, is_public=settings.public_metrics
         ).operations(),

@@ -47,6 +47,7 @@ _HOMES: Final = {
     "external": "cli.register",
     "export": "iceberg.commands",
     "prune": "cli.prune",
+    "sample": "cli.sample",
     "diff": "cli.prune",
     "aggregate": "cli.prune",
     "advise": "advice.commands",

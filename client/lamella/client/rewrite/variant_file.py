@@ -12,9 +12,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lamella.client.scan.block_file import Element, read_elements
 from lamella.snapshot.parquet import thrift
 from lamella.snapshot.parquet.schema import VARIANT
+from lamella.snapshot.rows.block_file import Element, read_elements
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.variant.arrow import shredded_variants
 

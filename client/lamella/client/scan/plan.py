@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import msgspec
 import pyarrow as pa
 
-from lamella.client.scan.columns import Ordering, ReadColumn, read_columns, read_leaf
-from lamella.client.scan.row_groups import ReadSpec
 from lamella.snapshot.expression import Predicate, read_filter
 from lamella.snapshot.manifest import FEATURES, Snapshot
 from lamella.snapshot.row_filter import RowFilter
+from lamella.snapshot.rows.columns import Ordering, ReadColumn, read_columns, read_leaf
+from lamella.snapshot.rows.row_groups import ReadSpec
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import Versioned, schema_at
 from lamella.snapshot.wire import AggregateAnswer, Level, OrderBy, PruneAnswer, PrunedBlock, TableInfo

@@ -15,12 +15,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from lamella.client.scan.block_file import BlockFile
-from lamella.client.scan.columns import ReadColumn, read_columns
 from lamella.client.scan.plan import ScanRecipe
 from lamella.client.scan.progress import Progress
 from lamella.client.scan.row_difference import SIDES, RowDifference, Side, row_codes
-from lamella.client.scan.row_groups import Fetcher, ReadSpec, row_group_reads
 from lamella.client.scan.rows import Rows, batches_of
 from lamella.client.scan.scan import prefetch
 from lamella.snapshot.concurrency import ContextThreadPool
@@ -28,6 +25,9 @@ from lamella.snapshot.deletes import Positions, deleted_rows, inline_entry
 from lamella.snapshot.errors import BlockReplaced, InvalidRequest
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.manifest import FEATURES, Snapshot
+from lamella.snapshot.rows.block_file import BlockFile
+from lamella.snapshot.rows.columns import ReadColumn, read_columns
+from lamella.snapshot.rows.row_groups import Fetcher, ReadSpec, row_group_reads
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.storage import Store

@@ -15,15 +15,15 @@ import msgspec
 import pyarrow as pa
 
 from lamella.client.scan.aggregates import RowAggregates, complete
-from lamella.client.scan.block_file import BlockFile
 from lamella.client.scan.plan import Plan, Planner, Request, ScanRecipe, plan_of, plan_of_blocks, versions_of
 from lamella.client.scan.progress import Progress
-from lamella.client.scan.row_groups import Fetcher, ReadSpec, RowGroupRead, row_group_reads
 from lamella.client.scan.rows import Rows, arrow_frame, batches_of, library, read_frame
 from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.deletes import RangeReader, Vectors
 from lamella.snapshot.errors import InvalidRequest, LimitExceeded
 from lamella.snapshot.reader_feedback import is_enabled
+from lamella.snapshot.rows.block_file import BlockFile
+from lamella.snapshot.rows.row_groups import Fetcher, ReadSpec, RowGroupRead, row_group_reads
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.storage import FsspecStore, Store
 from lamella.snapshot.wire import AggregateAnswer, PruneAnswer, PrunedBlock

@@ -493,6 +493,16 @@ class Settings(BaseSettings):
     feedback_bytes: int = Field(
         default=8 << 20, ge=1024, description="Most bytes of such reports in the catalog for a table."
     )
+    sample_rows: bool = Field(
+        default=True,
+        description=(
+            "Answer samples of rows, for which the service reads data files, to whoever may read a table. `false`: it "
+            "shows no rows, and files are read by clients alone."
+        ),
+    )
+    sample_bytes_max: int = Field(
+        default=64 << 20, ge=1, description="Most bytes of data files that one sample of rows reads."
+    )
     record_prunes: Literal["off", "shape", "hashed", "full"] = Field(
         default="shape",
         description=(

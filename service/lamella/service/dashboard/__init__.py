@@ -19,6 +19,7 @@ from lamella.service.clustering.clustering import Clustering
 from lamella.service.commits.committer import Committer
 from lamella.service.config.settings import Settings
 from lamella.service.dashboard.access import AccessPages, TableAccessPages
+from lamella.service.dashboard.advice import AdvicePages
 from lamella.service.dashboard.auto import AutoPages
 from lamella.service.dashboard.health import Health
 from lamella.service.dashboard.history import HistoryPages
@@ -30,8 +31,10 @@ from lamella.service.dashboard.lab import LabPages
 from lamella.service.dashboard.lab_compare import LabComparison
 from lamella.service.dashboard.layer_map import MapPages
 from lamella.service.dashboard.login import LoginPages
+from lamella.service.dashboard.names import Names
 from lamella.service.dashboard.objects import ObjectPages
 from lamella.service.dashboard.pages import ROOT, Pages
+from lamella.service.dashboard.rows import RowPages
 from lamella.service.dashboard.search import Search, SearchPages
 from lamella.service.dashboard.status import StatusPages
 from lamella.service.dashboard.style import StylePages
@@ -55,6 +58,7 @@ from lamella.service.maintenance.table_health import TableHealths
 from lamella.service.maintenance.vacuum import Vacuum
 from lamella.service.process.status import Status
 from lamella.service.process.threads import Threads
+from lamella.service.samples.samples import Samples
 from lamella.service.tables.tables import Tables
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.usage.audit import Audit
@@ -87,6 +91,8 @@ class _Parts(Protocol):
     prune_rates: PruneRates
     readers: Threads
     rollback: Rollback
+    samples: Samples
+    sampling: Threads
     schedules: Schedules
     service_rates: ServiceRates
     settings: Settings
@@ -121,6 +127,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
         clock=clock,
         route_factory=route_factory,
         secret=secret,
+        names=Names(catalog, clock),
     )
     touches = JobEffects(
         advice=advice,
@@ -129,6 +136,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
         external=core.external,
         indexes=indexes,
         vacuum=core.vacuum,
+        samples=core.samples,
         clock=clock,
     )
     previews = Previews(catalog=catalog, clustering=core.clustering, warehouse=warehouse, clock=clock, touches=touches)
@@ -146,6 +154,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
         catalog=catalog,
         readers=readers,
         indexes=indexes,
+        warehouse=warehouse,
         jobs=core.jobs,
         when_closing=when_closing,
         previews=previews,
@@ -207,6 +216,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
             has_auto=auto is not None,
             pages=pages,
         ),
+        AdvicePages(catalog=catalog, advice=advice, readers=readers, when_closing=when_closing, pages=pages),
         *(
             ()
             if auto is None
@@ -214,6 +224,14 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
         ),
         ObjectPages(catalog=catalog, readers=readers, tables=core.tables, committer=core.committer, pages=pages),
         MapPages(catalog=catalog, readers=readers, history=history, warehouse=warehouse, pages=pages),
+        RowPages(
+            catalog=catalog,
+            sampling=core.sampling,
+            samples=core.samples,
+            history=history,
+            warehouse=warehouse,
+            pages=pages,
+        ),
         HistoryPages(
             catalog=catalog,
             readers=readers,

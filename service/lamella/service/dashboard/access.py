@@ -13,6 +13,7 @@ from lamella.service.access.administration import AccessAdministration
 from lamella.service.catalog import Catalog
 from lamella.service.dashboard import words
 from lamella.service.dashboard.forms import Form
+from lamella.service.dashboard.names import principals_of
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link, table_of, text_of
 from lamella.service.dashboard.preview import Fact, Question, fact
 from lamella.service.dashboard.tables import TABLE
@@ -178,7 +179,13 @@ class AccessPages:
         self, request: Request, *, made: NewKey | None = None, problem: LamellaError | None = None, of: str = ""
     ) -> Response:
         by, administration = principal_of(request), self._administration
-        keys, grants = await self._readers.run(lambda: (administration.keys(by), administration.grants(by, None)))
+        keys, grants, scopes = await self._readers.run(
+            lambda: (
+                administration.keys(by),
+                administration.grants(by, None),
+                self._pages.names.scopes(by.rights),
+            )
+        )
         values: dict[str, Any] = {
             "me": by.described(),
             "keys": keys.keys,
@@ -187,6 +194,7 @@ class AccessPages:
             "roles": ROLES,
             "made": made,
             "problems": {} if problem is None else {of: problem.message},
+            "lists": {"scopes": scopes, "principals": principals_of(grants.grants, keys.keys)},
             "can_give": by.rights.scopes("admin") != (),
         }
         status = 200 if problem is None else status_of(type(problem))
@@ -293,6 +301,7 @@ class TableAccessPages:
                 "entries": found.entries,
                 "next_page": found.next_page_token,
                 "grants": applying,
+                "lists": {"principals": principals_of(grants, ())},
             }
 
         values = await self._readers.run(read)

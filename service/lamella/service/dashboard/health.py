@@ -66,6 +66,8 @@ class HealthLine(msgspec.Struct, frozen=True, kw_only=True):
     tone: str
     text: str
     action: Action | None = None
+    #: Where more is said.
+    more: Action | None = None
     name: str = ""
     table: TableVersion | None = None
     at_ms: int | None = None
@@ -297,7 +299,9 @@ def storage_lines(known: Known, rights: Rights) -> Iterator[HealthLine]:
 
 def _table_line(table: TableVersion, finding: HealthFinding, *, can_maintain: bool) -> HealthLine:
     name, remedy = f"{table.namespace}.{table.name}", finding.remedy
-    action = _show(table)
+    action, more = _show(table), None
+    if can_maintain:
+        more = Action("Advice", link("tables", table.namespace, table.name, "advice"), f"for {name}")
     if remedy is not None and can_maintain:
         given = {key: value for key, value in remedy.arguments.items() if not isinstance(value, bool)}
         href = link("jobs", "new", kind=remedy.kind, table=name, **given, preview="1")
@@ -307,6 +311,7 @@ def _table_line(table: TableVersion, finding: HealthFinding, *, can_maintain: bo
         tone="warn" if finding.severity == "warn" else "",
         text=f"{name}: {finding.text.removesuffix('.')}",
         action=action,
+        more=more,
         name=name,
         table=table,
     )

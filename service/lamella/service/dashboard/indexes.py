@@ -1,12 +1,14 @@
 """Forms to create an index, with its cost and benefit, to drop one, and to restore a dropped one.
 
-The preview uses manifests. If they cannot tell what an index would skip, a few blocks are read and indexed in memory.
+The preview uses manifests. If they cannot tell what an index would skip, a few blocks are read and indexed in memory,
+if they are small enough; otherwise a button does that.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from statistics import fmean
 from typing import Any, Final
 
@@ -20,8 +22,10 @@ from lamella.service.dashboard.forms import KEY, Form
 from lamella.service.dashboard.job_fields import Field, filled, option_field, with_problem
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link, table_of
 from lamella.service.dashboard.preview import (
+    CHEAP_S,
     FRESH_S,
     MAX_READY,
+    MEASURE,
     WAIT_S,
     BackgroundFigures,
     Column,
@@ -29,8 +33,10 @@ from lamella.service.dashboard.preview import (
     Listing,
     Preview,
     WhenClosing,
+    cheap_sample,
     fact,
     shortened,
+    within,
 )
 from lamella.service.features import Advisor
 from lamella.service.history.history import trusted_manifests
@@ -39,6 +45,7 @@ from lamella.service.http.problem import status_of
 from lamella.service.indexes.indexes import Indexes
 from lamella.service.jobs.queue import JobQueue
 from lamella.service.process.threads import Threads
+from lamella.snapshot.concurrency import is_deadline_exceeded
 from lamella.snapshot.errors import (
     AlreadyExists,
     FilterTypeMismatch,
@@ -47,9 +54,11 @@ from lamella.snapshot.errors import (
     LamellaError,
     LimitExceeded,
     StoreError,
+    Unavailable,
     UnknownColumn,
 )
 from lamella.snapshot.index.definition import defined
+from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import (
     AdviceRequest,
@@ -67,7 +76,7 @@ from lamella.snapshot.wire import (
 from lamella.snapshot.wire.operation import on_table
 
 _RECORDED: Final = 50
-#: Blocks that are read if the manifests do not suffice.
+#: Blocks that are read on request.
 SAMPLED: Final = 32
 _LISTED: Final = 20
 _COLUMNS: Final = (
@@ -89,9 +98,16 @@ def size_of(advice: Advisor, table: TableRecord, change: IndexChange) -> IndexSi
 
 
 def index_preview(
-    indexes: Indexes, warehouse: Warehouse, advice: Advisor | None, table: TableRecord, request: CreateIndex
+    indexes: Indexes,
+    warehouse: Warehouse,
+    advice: Advisor | None,
+    table: TableRecord,
+    request: CreateIndex,
+    *,
+    measures: bool = False,
 ) -> Preview:
-    """What comes of an index, by what the manifests and the recorded filters say; else by a sample of blocks.
+    """What comes of an index, by what the manifests and the recorded filters say; else by a sample of blocks, if these
+    are small, or if ``measures`` says to read them anyway.
 
     Raises:
         AlreadyExists: the name is taken, perhaps by a dropped index.
@@ -127,9 +143,11 @@ def index_preview(
         )
     filters = advice.recorded(table).filters
     answer: WhatIfAnswer | None = None
+    unread = ""
     if filters:
+        sampled = SAMPLED if measures else cheap_sample(blocks, head.summary.compressed_byte_size)
         try:
-            answer = _predicted(advice, table, change)
+            answer, unread = _predicted(advice, table, change, sampled, within_s=None if measures else CHEAP_S)
         except InvalidRequest:
             answer = None  # none of those that were recorded can be asked again
     size = size_of(advice, table, change) if answer is None else answer.size
@@ -160,20 +178,36 @@ def index_preview(
             f"Measured with an index in memory over {words.plural(answer.blocks_read, 'block')} that were read."
             if answer.measured
             else "Estimated from the manifests; no data was read.",
+            *((unread,) if unread else ()),
         ),
+        measure="" if answer.measured or not answer.unknown else _measure_text(blocks, head),
     )
 
 
-def _predicted(advice: Advisor, table: TableRecord, change: IndexChange) -> WhatIfAnswer:
-    """What the recorded filters would read: by the manifests, or by a sample where these cannot tell of some filter."""
+def _measure_text(blocks: int, head: Snapshot) -> str:
+    count = min(SAMPLED, blocks)
+    size_bytes = head.summary.compressed_byte_size / blocks * count
+    return f"Read {words.plural(count, 'block')} (about {words.size(size_bytes)}) and measure"
+
+
+def _predicted(
+    advice: Advisor, table: TableRecord, change: IndexChange, sampled: int, *, within_s: float | None
+) -> tuple[WhatIfAnswer, str]:
+    """What the recorded filters would read: by the manifests, or by a sample of ``sampled`` blocks where these cannot
+    tell of some filter; and why no sample was read although it was to be."""
     question = WhatIfRequest(index=change, recorded=_RECORDED)
     answer = advice.what_if(table, question)
-    if not answer.unknown:
-        return answer
+    if not answer.unknown or not sampled:
+        return answer, ""
     try:
-        return advice.what_if(table, msgspec.structs.replace(question, sample_blocks=SAMPLED))
-    except StoreError:  # the blocks cannot be read now: it stays unknown
-        return answer
+        with nullcontext() if within_s is None else within(within_s):
+            return advice.what_if(table, msgspec.structs.replace(question, sample_blocks=sampled)), ""
+    except StoreError as error:  # it stays unknown
+        return answer, f"A sample of blocks cannot be read now: {error.message}"
+    except Unavailable as error:
+        if not is_deadline_exceeded(error):
+            raise
+        return answer, "Reading a sample of blocks took too long."
 
 
 def _effect(answer: WhatIfAnswer, filters: Sequence[_Then]) -> str:
@@ -439,9 +473,12 @@ class IndexChangePages:
     def _preview(self, request: Request, wanted: CreateIndex) -> Preview | None:
         """What comes of an index; None: that is being worked out, and takes longer than a page may."""
         record = table_of(self._catalog, request)
-        key = (record.table_id, record.pointer.snapshot_id, msgspec.json.encode(wanted, order="sorted"))
+        measures = bool(request.query_params.get(MEASURE))
+        key = (record.table_id, record.pointer.snapshot_id, msgspec.json.encode(wanted, order="sorted"), measures)
         return self._ready.peek(
-            key, lambda: index_preview(self._indexes, self._warehouse, self._advice, record, wanted), wait_s=WAIT_S
+            key,
+            lambda: index_preview(self._indexes, self._warehouse, self._advice, record, wanted, measures=measures),
+            wait_s=WAIT_S,
         )
 
     def _kind(self, name: str) -> IndexKind | None:

@@ -17,7 +17,7 @@ from lamella.snapshot.wire import IndexOption
 Shape = Literal["text", "whole", "number", "check", "choice", "filter", "pairs", "lines", "json"]
 
 #: Names that addresses and forms of these pages use; an argument of the same name gets the prefix ``arg_``.
-RESERVED: Final = frozenset({"kind", "table", "priority", "unique", "preview", "done", "csrf", "once"})
+RESERVED: Final = frozenset({"kind", "table", "priority", "unique", "preview", "measure", "done", "csrf", "once"})
 #: The argument without which a job is a dry run. No address can set it: the last step of the form asks for it.
 EXECUTE: Final = "execute"
 _NAMED: Final = re.compile(r"((?:``\w+``(?:, )?)+): ")
@@ -43,6 +43,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     type: Any = None
     choices: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
+    #: The value is several of them, with commas.
+    many: bool = False
     required: bool = False
     advanced: bool = False
     text: str = ""

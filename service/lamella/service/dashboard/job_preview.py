@@ -12,13 +12,24 @@ from lamella.service.catalog import Catalog, TableRecord, current_table
 from lamella.service.clustering.clustering import Clustering
 from lamella.service.dashboard import words
 from lamella.service.dashboard.indexes import size_of
-from lamella.service.dashboard.preview import Column, Fact, Listing, Preview, fact, unstored_key
+from lamella.service.dashboard.preview import (
+    CHEAP_BYTES,
+    FEW_BLOCKS,
+    Column,
+    Fact,
+    Listing,
+    Preview,
+    fact,
+    unstored_key,
+)
 from lamella.service.external.external import External
 from lamella.service.features import Advisor
 from lamella.service.history.history import History, trusted_manifests
 from lamella.service.indexes.indexes import Indexes
 from lamella.service.maintenance.vacuum import Vacuum
-from lamella.snapshot.errors import InvalidRequest
+from lamella.service.samples.samples import Samples
+from lamella.snapshot.errors import InvalidRequest, LamellaError
+from lamella.snapshot.expression import read_filter
 from lamella.snapshot.job_kinds import JobKind
 from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.prune.outcome import ALL, NONE
@@ -26,6 +37,7 @@ from lamella.snapshot.vacuum import duration_ms
 from lamella.snapshot.verify.reading import Deep, how_many
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import (
+    MAX_SAMPLE_BLOCKS,
     IndexChange,
     PlanAnswer,
     PlanRequest,
@@ -53,6 +65,14 @@ class _Matches(msgspec.Struct, frozen=True):
     part: tuple[int, int, int]
 
 
+class _Counted(msgspec.Struct, frozen=True):
+    """How many rows match; None: not counted. ``measure``: on the button that counts them."""
+
+    rows: int | None = None
+    notes: tuple[str, ...] = ()
+    measure: str = ""
+
+
 class JobEffects:
     """Computes previews; changes nothing."""
 
@@ -65,8 +85,10 @@ class JobEffects:
         external: External,
         indexes: Indexes,
         vacuum: Vacuum,
+        samples: Samples,
         clock: Callable[[], int],
     ) -> None:
+        self._samples = samples
         self._advice = advice
         self._history = history
         self._warehouse = warehouse
@@ -75,16 +97,21 @@ class JobEffects:
         self._vacuum = vacuum
         self._clock = clock
 
-    def delete(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
-        """Preview a delete: blocks removed by metadata alone, and blocks that are read."""
-        found = self._matches(table, values["where"], values.get("time_zone", "UTC"))
+    def delete(self, table: TableRecord, values: Mapping[str, Any], *, measures: bool = False) -> Preview:
+        """Preview a delete: blocks removed by metadata alone, and blocks that are read; and how many rows, if that
+        reads little, or if ``measures``."""
+        zone = values.get("time_zone", "UTC")
+        found = self._matches(table, values["where"], zone)
         rows = found.whole[1] + found.part[1]
         if not found.whole[0] + found.part[0]:
             return Preview(says="No block can contain a row of this filter, so nothing would be deleted.", tone="warn")
         notes = []
         if rows == found.rows_total:
             notes.append("That may be every row of the table.")
-        if not found.part[0]:
+        counted = self._counted(table, values["where"], zone, found, measures=measures)
+        if counted.rows is not None:
+            says = f"{_rows(counted.rows)} deleted, as the table is now."
+        elif not found.part[0]:
             says = f"All {words.plural(found.whole[1], 'row')} of {words.plural(found.whole[0], 'block')} are deleted."
         else:
             says = (
@@ -100,11 +127,13 @@ class JobEffects:
                 fact("Unchanged blocks", found.total - found.whole[0] - found.part[0]),
                 fact("Rows at most", f"{words.count(rows)} of {words.count(found.rows_total)}"),
             ),
-            notes=tuple(notes),
+            notes=(*notes, *counted.notes),
+            measure=counted.measure,
         )
 
-    def update(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
-        """Preview an update: blocks that are rewritten. Raises InvalidRequest for an unknown column."""
+    def update(self, table: TableRecord, values: Mapping[str, Any], *, measures: bool = False) -> Preview:
+        """Preview an update: blocks that are rewritten, and rows as :meth:`delete`. Raises InvalidRequest for an
+        unknown column."""
         with trusted_manifests():
             leaves = self._warehouse.head(table.pointer).schema.leaves()
         columns = {leaf.name.partition(".")[0].lower() for leaf in leaves}
@@ -112,11 +141,16 @@ class JobEffects:
         if unknown:
             raise InvalidRequest(f"there is no column {unknown[0]!r}", path="$.arguments.set")
         found = self._matches(table, values.get("where"), "UTC")
+        counted = self._counted(table, values.get("where"), "UTC", found, measures=measures)
         count, rows, size_bytes = (a + b for a, b in zip(found.whole, found.part, strict=True))
         if not count:
             return Preview(says="No block can contain a row of this filter, so nothing would change.", tone="warn")
+        if counted.rows is None:
+            says = f"At most {words.plural(rows, 'row')} change, and {words.plural(count, 'block')} are rewritten."
+        else:
+            says = f"{_rows(counted.rows)} changed, as the table is now; at most {_blocks(count)} are rewritten."
         return Preview(
-            says=f"At most {words.plural(rows, 'row')} change, and {words.plural(count, 'block')} are rewritten.",
+            says=says,
             tone="warn",
             facts=(
                 fact("Columns that are set", ", ".join(values["set"])),
@@ -125,8 +159,32 @@ class JobEffects:
                 fact("Bytes to read", words.size(size_bytes)),
                 fact("Rows at most", f"{words.count(rows)} of {words.count(found.rows_total)}"),
             ),
-            notes=("Spark computes the values, so the worker needs it.",),
+            notes=("Spark computes the values, so the worker needs it.", *counted.notes),
+            measure=counted.measure,
         )
+
+    def _counted(
+        self, table: TableRecord, where: str | None, time_zone: str, found: _Matches, *, measures: bool
+    ) -> _Counted:
+        """Count the rows that match, if that reads few and small blocks, or if ``measures`` says to."""
+        blocks, _, size_bytes = found.part
+        if where is None or not blocks or not self._samples.is_on:
+            return _Counted()
+        is_cheap = blocks <= FEW_BLOCKS and size_bytes <= CHEAP_BYTES
+        if not (is_cheap or measures):
+            if blocks > MAX_SAMPLE_BLOCKS or size_bytes > self._samples.max_bytes:
+                return _Counted()
+            return _Counted(measure=f"Count the rows: reads {_blocks(blocks)}, at most {words.size(size_bytes)}")
+        try:
+            answer = self._samples.count(
+                table, read_filter(where, time_zone=time_zone), time_zone=time_zone, max_blocks=blocks
+            )
+        except LamellaError as error:  # the preview is right without it
+            return _Counted(notes=(f"The rows cannot be counted: {error.message}.",))
+        if answer.rows is None:
+            return _Counted(notes=("Counting the rows would read too much, or took too long.",))
+        read = f"{_blocks(answer.blocks_read)} that may match in part were read ({words.size(answer.bytes_read)})"
+        return _Counted(rows=answer.rows, notes=(f"Counted: {read}.",))
 
     def index_refresh(self, table: TableRecord, values: Mapping[str, Any]) -> Preview:
         """Blocks that the index does not know; raises IndexNotFound."""
@@ -262,6 +320,10 @@ class JobEffects:
         )
 
 
+def _rows(count: int) -> str:
+    return "No row is" if not count else "1 row is" if count == 1 else f"{words.count(count)} rows are"
+
+
 def _of_blocks(name: str, counts: tuple[int, int, int]) -> Fact:
     blocks, rows, size_bytes = counts
     return fact(name, f"{words.count(blocks)} with {words.plural(rows, 'row')}, {words.size(size_bytes)}")
@@ -339,22 +401,22 @@ class Previews:
         self._warehouse = warehouse
         self._clock = clock
         touches = touches
+        #: Previews that may read more if they are asked to.
+        self._measured = {"delete": touches.delete, "update": touches.update}
         self._made: dict[str, Callable[[TableRecord, Mapping[str, Any]], Preview]] = {
             "compact": lambda table, values: self._rewriting(table, "compact", values),
             "recluster": lambda table, values: self._rewriting(table, "recluster", values),
             "purge": lambda table, values: self._rewriting(table, "purge", values),
             "regroup": self._regrouping,
             "index_refresh": touches.index_refresh,
-            "delete": touches.delete,
-            "update": touches.update,
             "vacuum": touches.vacuum,
             "verify": touches.verify,
             "refresh": touches.refresh,
         }
         self._vacuum_dropped = touches.vacuum_dropped
 
-    def of(self, kind: JobKind, table: str | None, values: Mapping[str, Any]) -> Preview:
-        """Return what a job with these arguments would do now.
+    def of(self, kind: JobKind, table: str | None, values: Mapping[str, Any], *, measures: bool = False) -> Preview:
+        """Return what a job with these arguments would do now. ``measures``: read blocks for it, also many.
 
         Raises:
             NamespaceNotFound, TableNotFound: the table.
@@ -366,6 +428,8 @@ class Previews:
         if table is not None:
             namespace, _, name = table.rpartition(".")
             record = current_table(self._catalog, namespace, name)
+        if record is not None and kind.name in self._measured:
+            return self._measured[kind.name](record, values, measures=measures)
         make = self._made.get(kind.name)
         if make is None or record is None:
             return Preview(says=f"{kind.text} The service cannot predict the details.")

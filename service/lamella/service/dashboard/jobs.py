@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.access import decided
+from lamella.service.access import decided, principal_of
 from lamella.service.access.principal import Rights
 from lamella.service.catalog import Catalog, JobFilter, current_table
 from lamella.service.dashboard import words
@@ -27,10 +27,12 @@ from lamella.service.dashboard.job_fields import (
     with_problem,
 )
 from lamella.service.dashboard.job_preview import Previews
+from lamella.service.dashboard.names import columns_of, is_renewal
 from lamella.service.dashboard.pages import ROOT, Page, Pages, link, number_of
 from lamella.service.dashboard.preview import (
     FRESH_S,
     MAX_READY,
+    MEASURE,
     WAIT_S,
     BackgroundFigures,
     Preview,
@@ -67,13 +69,11 @@ from lamella.snapshot.errors import (
     UnknownColumn,
 )
 from lamella.snapshot.job_kinds import JobKind, check_arguments, command_line, job_kinds
+from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import JobInfo, JobList, Role, SubmitJob
 from lamella.snapshot.wire.operation import BY_REQUEST
 
 NEW: Final = ROOT + "/jobs/new"
-#: Most tables that a form suggests.
-_MAX_TABLES: Final = 300
-_MAX_NAMESPACES: Final = 50
 _JOB: Final = msgspec.json.Decoder(JobInfo)
 #: The field next to which an error is shown, if the form has it.
 _ERROR_FIELDS: Final = (
@@ -122,6 +122,7 @@ class NewJobPages:
         catalog: Catalog,
         readers: Threads,
         indexes: Indexes,
+        warehouse: Warehouse,
         jobs: JobQueue,
         when_closing: WhenClosing,
         previews: Previews,
@@ -130,6 +131,7 @@ class NewJobPages:
         self._catalog = catalog
         self._readers = readers
         self._indexes = indexes
+        self._warehouse = warehouse
         self._jobs = jobs
         self._pages = pages
         self._previews = previews
@@ -146,7 +148,8 @@ class NewJobPages:
         if "preview" in request.query_params and job_form.is_right:
             try:
                 require_of_job(request, "maintain", job_form.table or None)
-                preview = await self._readers.run(lambda: self._preview(kind, job_form))
+                measures = bool(request.query_params.get(MEASURE))
+                preview = await self._readers.run(lambda: self._preview(kind, job_form, measures=measures))
                 waits = preview is None
             except LamellaError as error:
                 job_form = _with_error(job_form, error)
@@ -195,7 +198,7 @@ class NewJobPages:
             Page(NEW, self.submit, "ui_submit_job", BY_REQUEST, "POST"),
         )
 
-    def _preview(self, kind: JobKind, job_form: JobForm) -> Preview | None:
+    def _preview(self, kind: JobKind, job_form: JobForm, *, measures: bool) -> Preview | None:
         """Return what the job would do; None if computing it takes longer than a page may wait."""
         table = job_form.table or None
         snapshot_id = ""
@@ -203,8 +206,10 @@ class NewJobPages:
             namespace, _, name = table.rpartition(".")
             snapshot_id = current_table(self._catalog, namespace, name).pointer.snapshot_id
         # what is not in the snapshot, as the files that a clean-up finds, is looked at anew after a while
-        key = (kind.name, table, snapshot_id, msgspec.json.encode(job_form.values, order="sorted"))
-        return self._ready.peek(key, lambda: self._previews.of(kind, table, job_form.values), wait_s=WAIT_S)
+        key = (kind.name, table, snapshot_id, msgspec.json.encode(job_form.values, order="sorted"), measures)
+        return self._ready.peek(
+            key, lambda: self._previews.of(kind, table, job_form.values, measures=measures), wait_s=WAIT_S
+        )
 
     def _kinds(self, request: Request) -> Response:
         kinds = sorted(job_kinds().values(), key=lambda kind: (not kind.needs_table, kind.name))
@@ -222,10 +227,12 @@ class NewJobPages:
         waits: bool = False,
     ) -> Response:
         rights = decided(request).rights
-        tables, indexes = await self._readers.run(lambda: (self._tables(rights), self._index_names(job_form, rights)))
+        tables, suggested = await self._readers.run(
+            lambda: (self._pages.names.tables(rights, "maintain"), self._suggested(job_form, rights))
+        )
         kind = job_form.kind
         fields = tuple(
-            msgspec.structs.replace(each, suggestions=indexes) if each.name == "index" else each
+            msgspec.structs.replace(each, suggestions=suggested.get(each.name, ()), many=each.name == "by")
             for each in job_form.fields
         )
         values = {
@@ -234,7 +241,7 @@ class NewJobPages:
             "title_of_kind": kind.name.replace("_", " ").capitalize(),
             "plain": [each for each in fields if not each.advanced],
             "advanced": [each for each in fields if each.advanced],
-            "tables": tables,
+            "lists": {"tables": tables},
             "preview": preview,
             "waits": waits,
             "command": _command(job_form) if preview is not None else "",
@@ -245,28 +252,26 @@ class NewJobPages:
             request, "job_new.html", values, status=status or (400 if wrong else 200), title=f"New job: {kind.name}"
         )
 
-    def _tables(self, rights: Rights) -> list[str]:
-        found: list[str] = []
-        catalog = self._catalog
-        for namespace in [each.name for each in catalog.namespaces() if rights.sees(each.name)][:_MAX_NAMESPACES]:
-            named = [name for name in catalog.tables(namespace) if rights.may("maintain", namespace, name)]
-            found += [f"{namespace}.{name}" for name in named]
-            if len(found) >= _MAX_TABLES:
-                break
-        return found[:_MAX_TABLES]
-
-    def _index_names(self, job_form: JobForm, rights: Rights) -> tuple[str, ...]:
-        if "index" not in {each.name for each in job_form.fields} or job_form.table_problem or not job_form.table:
-            return ()
+    def _suggested(self, job_form: JobForm, rights: Rights) -> dict[str, tuple[str, ...]]:
+        """Return names for fields: indexes, columns and tags of the table."""
+        wanted = {"index", "by", "snapshot"} & {each.name for each in job_form.fields}
+        if not wanted or job_form.table_problem or not job_form.table:
+            return {}
         namespace, _, name = job_form.table.rpartition(".")
         if not rights.may("read", namespace, name):
-            return ()
+            return {}
         try:
-            return tuple(
-                each.name for each in self._indexes.list(current_table(self._catalog, namespace, name)).indexes
-            )
+            record = current_table(self._catalog, namespace, name)
+            found: dict[str, tuple[str, ...]] = {}
+            if "index" in wanted:
+                found["index"] = tuple(each.name for each in self._indexes.list(record).indexes)
+            if "by" in wanted:
+                found["by"] = tuple(columns_of(self._warehouse.head(record.pointer)))
+            if "snapshot" in wanted:
+                found["snapshot"] = tuple(self._pages.names.tags(record))
+            return found
         except LamellaError:
-            return ()  # suggestions only; the preview reports errors of the table
+            return {}  # suggestions only; the preview reports errors of the table
 
 
 def read_form(kind: JobKind, texts: Mapping[str, str]) -> JobForm:
@@ -455,7 +460,9 @@ class JobPages:
         pending = self._pending(which)
         now_ms = self._clock()
         kinds = [(each.name, each.name) for each in self._jobs.kinds().kinds]
+        rights = principal_of(request).rights
         return {
+            "lists": {} if is_renewal(request) else {"tables": self._pages.names.tables(rights)},
             "lines": [line_of(job, now_ms) for job in found.jobs],
             "next_token": found.next_page_token,
             "before": query.get("before", ""),

@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access import principal_of
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.dashboard import words
 from lamella.service.dashboard.lab_answer import (
@@ -36,12 +37,21 @@ from lamella.service.dashboard.lab_question import (
     question_of,
     typed_of,
 )
+from lamella.service.dashboard.lab_suggestions import Suggestions, suggestions_of
+from lamella.service.dashboard.names import with_lists
 from lamella.service.dashboard.pages import ROOT, At, Page, Pages, number_of, one_of, table_of
-from lamella.service.dashboard.preview import MAX_READY, WAIT_S, BackgroundFigures, WhenClosing
+from lamella.service.dashboard.preview import FRESH_S, MAX_READY, WAIT_S, BackgroundFigures, WhenClosing
 from lamella.service.features import Advisor
 from lamella.service.history.history import History, instant_ms, trusted_manifests
 from lamella.service.process.threads import Threads
-from lamella.snapshot.errors import InvalidRequest, ManifestError, SegmentNotFound, SnapshotNotFound, StoreError
+from lamella.snapshot.errors import (
+    InvalidRequest,
+    LamellaError,
+    ManifestError,
+    SegmentNotFound,
+    SnapshotNotFound,
+    StoreError,
+)
 from lamella.snapshot.expression import bind, read_filter
 from lamella.snapshot.expression.bound import leaves_of
 from lamella.snapshot.manifest import FEATURES, Snapshot, SnapshotPointer
@@ -140,6 +150,8 @@ def _text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+#: A filter that reads fewer blocks needs no help.
+_MIN_SUGGESTED: Final = 2
 #: Explaining looks at every block that segments keep, one segment after another; above this only on request.
 MAX_EXPLAINED: Final = 100_000
 #: Most predicates that are checked against each index.
@@ -169,6 +181,9 @@ class LabPages:
         self._warehouse = warehouse
         self._pages = pages
         self._comparison = comparison
+        self._suggested: BackgroundFigures[Suggestions] = BackgroundFigures(
+            when_closing, MAX_READY, name="ui-suggested", fresh_s=FRESH_S
+        )
         self._explained: BackgroundFigures[tuple[Parts, WhyNotAnswer | None]] = BackgroundFigures(
             when_closing, MAX_READY, name="ui-explained"
         )
@@ -183,7 +198,17 @@ class LabPages:
         return self._pages.html(request, "lab_block.html", found, title=title)
 
     async def compare(self, request: Request) -> Response:
-        found = await self._readers.run(lambda: self._comparison.show(request))
+        rights = principal_of(request).rights
+
+        def read() -> Mapping[str, Any]:
+            record = table_of(self._catalog, request)
+            with trusted_manifests():
+                head = self._warehouse.head(record.pointer)
+            names = self._pages.names
+            lists = {**names.of_table(record, head), "tables": names.tables(rights)}
+            return with_lists(self._comparison.show(request), lists)
+
+        found = await self._readers.run(read)
         title = f"Two prunes of {found['namespace']}.{found['table']}"
         return self._pages.html(request, "lab_compare.html", found, title=title)
 
@@ -214,6 +239,7 @@ class LabPages:
                 "columns": column_names(head),
                 "examples": own_examples(head),
                 "answer": None,
+                "lists": self._pages.names.of_table(table, head),
             }
             if not typed.is_filled or troubles or question.request is None:
                 return values
@@ -251,6 +277,7 @@ class LabPages:
             )
             waits = explained is None
         return {
+            **self._suggestions(request, table, pointer, prune_request, answer),
             "answer": answer,
             "parts": None if explained is None else explained[0],
             "why_not": None if explained is None else explained[1],
@@ -260,6 +287,30 @@ class LabPages:
             "listing": listed(warehouse, pointer, layer_map, verdicts, which, number_of(request, "row")),
             "readable": readable,
         }
+
+    def _suggestions(
+        self,
+        request: Request,
+        table: TableRecord,
+        pointer: SnapshotPointer,
+        prune_request: PruneRequest,
+        answer: Answer,
+    ) -> dict[str, Any]:
+        """Return what would help the filter: ``suggestions`` None if that is not asked, or not computed yet."""
+        advice, text, zone = self._advice, prune_request.filter, prune_request.time_zone
+        is_current = pointer.snapshot_id == table.pointer.snapshot_id
+        values: dict[str, Any] = {"suggestions": None, "suggests": False, "suggestion_problem": ""}
+        if advice is None or text is None or not is_current or answer.figures.blocks < _MIN_SUGGESTED:
+            return values
+        can_maintain = principal_of(request).rights.may("maintain", table.namespace, table.name)
+        try:
+            found = self._suggested.peek(
+                (table.table_id, pointer.snapshot_id, text, zone, can_maintain),
+                lambda: suggestions_of(advice, self._warehouse, table, text, zone, can_maintain=can_maintain),
+            )
+        except LamellaError as error:
+            return {**values, "suggests": True, "suggestion_problem": words.sentence(error.message)}
+        return {**values, "suggests": True, "suggestions": found}
 
     def _parts(self, pointer: SnapshotPointer, prune_request: PruneRequest) -> Parts:
         explaining = PruneRequest(

@@ -115,6 +115,11 @@ class Answer(msgspec.Struct, frozen=True):
     knows_column_bytes: bool
 
     @property
+    def ms(self) -> float:
+        """Return how long all stages took."""
+        return sum(stage.ms for stage in self.stages)
+
+    @property
     def funnel(self) -> Markup:
         """Return the bytes after each stage as a chart."""
         pairs = [("whole table", float(self.figures.bytes_total))]

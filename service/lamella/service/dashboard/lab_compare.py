@@ -15,10 +15,18 @@ from lamella.service.dashboard.indexes import SAMPLED
 from lamella.service.dashboard.lab_answer import Figures, StageLine, answer_of
 from lamella.service.dashboard.lab_question import FieldError, Typed, filter_error, question_of, typed_of
 from lamella.service.dashboard.pages import At, one_of, table_of, text_of
-from lamella.service.dashboard.preview import MAX_READY, WAIT_S, BackgroundFigures, WhenClosing
+from lamella.service.dashboard.preview import (
+    CHEAP_S,
+    MAX_READY,
+    WAIT_S,
+    BackgroundFigures,
+    WhenClosing,
+    cheap_sample,
+    within,
+)
 from lamella.service.features import Advisor
 from lamella.service.history.history import History, trusted_manifests
-from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound
+from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound, StoreError, Unavailable
 from lamella.snapshot.index import kinds
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.warehouse import Warehouse
@@ -145,6 +153,7 @@ class LabComparison:
             time_zone=typed.time_zone,
             sample_blocks=_number(given, "sample", "0", 0, MAX_SAMPLED),
         )
+        reads_itself = not given["sample"]
         field = {"index": "expression", "key": "key", "rows": "rows"}[chosen]
         if not given[field]:
             raise Wrong(field, "This field is required")
@@ -158,15 +167,15 @@ class LabComparison:
             request = msgspec.structs.replace(request, rows_per_block=_number(given, "rows", "", 1, 1 << 40))
         try:
             answer = self._predicted.peek(
-                (table.table_id, msgspec.json.encode(request)),
-                lambda: advice.what_if(table, request),
+                (table.table_id, msgspec.json.encode(request), reads_itself),
+                lambda: _forecast(advice, table, request, reads_itself=reads_itself),
                 wait_s=WAIT_S,
             )
         except InvalidRequest as error:
             raise Wrong(field, error.message) from error
         if answer is None:
             return {"waits": True}
-        can_sample = request.sample_blocks == 0 and "sample_blocks" in answer.filters[0].reason
+        can_sample = not answer.measured and "sample_blocks" in answer.filters[0].reason
         return {
             "what_if": answer,
             "sentences": forecast(answer),
@@ -181,6 +190,20 @@ class LabComparison:
             )
         except (InvalidRequest, NotFound) as error:
             raise _in_field(error, field) from error
+
+
+def _forecast(advice: Advisor, table: TableRecord, request: WhatIfRequest, *, reads_itself: bool) -> WhatIfAnswer:
+    """Return what a change would do; with ``reads_itself`` from a sample of blocks, if these are small and manifests
+    cannot tell."""
+    answer = advice.what_if(table, request)
+    sampled = cheap_sample(answer.blocks_total, answer.bytes_total)
+    if not (reads_itself and answer.unknown and sampled):
+        return answer
+    try:
+        with within(CHEAP_S):
+            return advice.what_if(table, msgspec.structs.replace(request, sample_blocks=sampled))
+    except (StoreError, Unavailable):
+        return answer  # the page offers to read it
 
 
 def differences(left: Figures, right: Figures) -> tuple[str, ...]:

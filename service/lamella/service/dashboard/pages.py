@@ -22,6 +22,7 @@ from lamella.service.access.principal import OPEN
 from lamella.service.catalog import Catalog, TableRecord, current_table
 from lamella.service.dashboard import charts, words
 from lamella.service.dashboard.forms import KEY, MAX_BYTES, TOKEN, Form, Tokens, new_key, refuse_embedded
+from lamella.service.dashboard.names import Names
 from lamella.service.dashboard.preview import Question
 from lamella.service.history.history import History
 from lamella.service.http.admission import Admission
@@ -171,6 +172,8 @@ CONTENT_SECURITY_POLICY: Final = "; ".join(
         "frame-ancestors 'none'",
     )
 )
+#: Templates of the home page, which are compiled before the first request: that takes longer than the rest of the page.
+_COMPILED: Final = ("home.html", "base.html", "_health.html", "_sorting.html", "_findings.html")
 _HIDDEN: Final = Markup('<input type="hidden" name="{}" value="{}">')
 _TIME_TAG: Final = Markup('<time datetime="{}" title="{}">{}</time>')
 _HEADERS: Final = {
@@ -207,7 +210,10 @@ class Pages:
         clock: Callable[[], int],
         route_factory: RouteFactory,
         secret: bytes,
+        names: Names,
     ) -> None:
+        #: Names that forms complete.
+        self.names = names
         self._admission = admission
         self._mutations = mutations
         self._authentication = authentication
@@ -233,6 +239,8 @@ class Pages:
             root=ROOT,
             release=release(),
         )
+        for template in _COMPILED:
+            self._templates.get_template(template)
 
     def html(
         self, request: Request, template: str, values: Mapping[str, Any], *, status: int = 200, title: str

@@ -7,8 +7,9 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
@@ -16,6 +17,7 @@ from markupsafe import escape
 
 from lamella.service.dashboard import words
 from lamella.service.http.idempotency import IdempotencyKey, read_key
+from lamella.snapshot.concurrency import time_left_s, wait_until
 from lamella.snapshot.errors import Overloaded
 from lamella.snapshot.wire import JobError, JobInfo, JobLine, Progress
 
@@ -223,13 +225,44 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """A preview. ``says`` is one sentence; ``tone``: "warn" if there is nothing to do, or no undo."""
+    """A preview. ``says`` is one sentence; ``tone``: "warn" if there is nothing to do, or no undo. ``measure``: on the
+    button that reads more of the table to say more; empty: there is none."""
 
     says: str
     tone: Literal["", "good", "warn"] = ""
     facts: tuple[Fact, ...] = ()
     listing: Listing | None = None
     notes: tuple[str, ...] = ()
+    measure: str = ""
+
+
+#: The parameter of an address that asks a preview to read what it would not read by itself.
+MEASURE: Final = "measure"
+#: What a page reads by itself if manifests do not suffice: at least and at most so many blocks, so many bytes of files,
+#: for so many seconds. A sample of fewer blocks says little.
+FEW_BLOCKS: Final = 8
+MAX_BLOCKS: Final = 32
+CHEAP_BYTES: Final = 64 << 20
+CHEAP_S: Final = 5.0
+
+
+def cheap_sample(blocks: int, size_bytes: int) -> int:
+    """Return how many of ``blocks`` blocks with ``size_bytes`` bytes a page reads by itself; 0: they are too large."""
+    if not blocks:
+        return 0
+    affordable = CHEAP_BYTES * blocks // max(size_bytes, 1)
+    return min(MAX_BLOCKS, blocks, affordable) if affordable >= min(FEW_BLOCKS, blocks) else 0
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """A block whose reads end after that time with Unavailable, or at the deadline that there is already."""
+    now, left_s = time.monotonic(), time_left_s()
+    wait_until(now + (seconds if left_s is None else min(seconds, left_s)))
+    try:
+        yield
+    finally:
+        wait_until(None if left_s is None else now + left_s)
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):

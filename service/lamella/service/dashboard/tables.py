@@ -13,6 +13,7 @@ from starlette.responses import Response
 from lamella.service.access import principal_of
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.clustering.clustering import Clustering
+from lamella.service.dashboard.names import columns_of
 from lamella.service.dashboard.pages import (
     ROOT,
     Page,
@@ -154,7 +155,8 @@ class TablePages:
         record, at = table_of(self._catalog, request), at_of(request)
         pointer = at.pointer(self._history, record)
         with trusted_manifests():
-            info = table_info(record, self._warehouse.snapshot(pointer))
+            snapshot = self._warehouse.snapshot(pointer)
+            info = table_info(record, snapshot)
         now_ms = self._clock()
         series = self._prune_rates.series(record.table_id, since_ms=now_ms - DAY_MS)
         figures = histogram = problem = None
@@ -188,6 +190,8 @@ class TablePages:
             "figures_problem": problem,
             "waits": waits,
             "kinds": _KINDS,
+            "wanted_key": text_of(request, "key"),
+            "lists": {"columns": columns_of(snapshot)},
             "policy": _policy(self._policies, record),
             "schedules": self._schedules.list(record).schedules,
             "recent": recent[:_RECENT],
@@ -212,6 +216,7 @@ class TablePages:
         return {
             **_frame(record, "columns"),
             "at": at.text,
+            "lists": self._pages.names.of_table(record, snapshot),
             "snapshot_id": pointer.snapshot_id,
             "timestamp_ms": pointer.timestamp_ms,
             "row_count": snapshot.summary.row_count,

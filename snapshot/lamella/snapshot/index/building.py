@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from lamella.snapshot.concurrency import ContextThreadPool
+from lamella.snapshot.concurrency import ContextThreadPool, check_deadline
 from lamella.snapshot.errors import CorruptParquet, InvalidRequest, LamellaError
 from lamella.snapshot.expression.bound import BoundTerm, leaves_in
 from lamella.snapshot.function.base import Vector
@@ -228,6 +228,7 @@ def build_part(
     done: list[Block] = []
     left_out: list[tuple[Block, str]] = []
     for block, read in _ahead(reader, blocks, workers):
+        check_deadline()
         reason = reader.feed(block, read)
         if reason is None:
             done.append(block)

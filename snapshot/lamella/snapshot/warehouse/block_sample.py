@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from lamella.snapshot.columnar import Sidecar, Zones
 from lamella.snapshot.columnar.sidecar import SidecarRefs, joined_zones
+from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.expression.bound import BoundPredicate, BoundTerm
 from lamella.snapshot.index import Kind, Part, Probe
@@ -43,10 +44,12 @@ class SampledBlocks(msgspec.Struct, frozen=True, eq=False):
 
 
 def read_columns(store: Store, scene: BlockSample, chosen: Rows, leaves: Sequence[Leaf]) -> SampledBlocks:
-    """Reads columns of blocks; blocks that cannot be read are left out. Raises StoreError."""
+    """Reads columns of blocks; blocks that cannot be read are left out. Raises StoreError, and Unavailable after the
+    deadline."""
     blocks: list[int] = []
     columns: list[Mapping[Leaf, SampledColumn]] = []
     for number in chosen.tolist():
+        check_deadline()
         block = scene.block(number)
         try:
             footer = own_footer(store, block)

@@ -44,6 +44,7 @@ from lamella.snapshot.warehouse.planning import Planning
 from lamella.snapshot.warehouse.questions import Questions
 from lamella.snapshot.warehouse.read_costs import ReadCosts
 from lamella.snapshot.warehouse.regroup import Rearranging
+from lamella.snapshot.warehouse.row_sample import RowSamples
 from lamella.snapshot.warehouse.tables import Definitions, Rollbacks
 
 
@@ -179,6 +180,8 @@ class Warehouse:
         self.layer_maps = LayerMaps(manifests, questions.finder.layers)
         #: Where they lie on the values of a column.
         self.key_axes = KeyAxes(manifests, questions.finder.layers)
+        #: Some rows, read within bounds.
+        self.row_samples = RowSamples(manifests, questions.finder, store)
         #: Views of one block and its pages, and why a prune reads it.
         self.block_views = BlockViews(manifests, questions.finder.layers, pages)
         self.block_reasons = BlockReasons(manifests, questions.finder, pages, timer)

@@ -218,6 +218,14 @@ from lamella.snapshot.wire.prune import (
     Stage,
     Verdict,
 )
+from lamella.snapshot.wire.sample import (
+    MAX_SAMPLE_BLOCKS,
+    MAX_SAMPLE_ROWS,
+    SampleAnswer,
+    SampleBound,
+    SampleColumn,
+    SampleRequest,
+)
 from lamella.snapshot.wire.tables import (
     ClusterKeyInfo,
     ClusterKeyRequest,
@@ -257,6 +265,8 @@ from lamella.snapshot.wire.watching import (
 )
 
 __all__ = [
+    "MAX_SAMPLE_BLOCKS",
+    "MAX_SAMPLE_ROWS",
     "ROLES",
     "AdviceAnswer",
     "AdviceRequest",
@@ -437,6 +447,10 @@ __all__ = [
     "RotateKey",
     "Rule",
     "RuleFinding",
+    "SampleAnswer",
+    "SampleBound",
+    "SampleColumn",
+    "SampleRequest",
     "ScheduleInfo",
     "ScheduleList",
     "SchemaInfo",

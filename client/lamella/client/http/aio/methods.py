@@ -13,6 +13,7 @@ from lamella.client.http.aio.jobs import AsyncJobs, AsyncTableSchedules
 from lamella.client.http.aio.layout import AsyncTableLayout
 from lamella.client.http.aio.maintenance import AsyncLakeMaintenance, AsyncTableMaintenance, AsyncTableVerification
 from lamella.client.http.aio.prune import AsyncTablePrune
+from lamella.client.http.aio.sample import AsyncTableSample
 from lamella.client.http.aio.tables import AsyncLakeTables, AsyncTableContents
 from lamella.client.http.aio.usage import AsyncLakeAudit, AsyncTableFeedback, AsyncTableUsage
 from lamella.client.http.aio.views import AsyncLakeViews
@@ -40,6 +41,7 @@ class AsyncLakeMethods(
 class AsyncTableMethods(
     AsyncTableContents,
     AsyncTablePrune,
+    AsyncTableSample,
     AsyncTableHistory,
     AsyncTableMaintenance,
     AsyncTableIndexes,

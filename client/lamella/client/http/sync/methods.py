@@ -15,6 +15,7 @@ from lamella.client.http.sync.jobs import Jobs, TableSchedules
 from lamella.client.http.sync.layout import TableLayout
 from lamella.client.http.sync.maintenance import LakeMaintenance, TableMaintenance, TableVerification
 from lamella.client.http.sync.prune import TablePrune
+from lamella.client.http.sync.sample import TableSample
 from lamella.client.http.sync.tables import LakeTables, TableContents
 from lamella.client.http.sync.usage import LakeAudit, TableFeedback, TableUsage
 from lamella.client.http.sync.views import LakeViews
@@ -41,6 +42,7 @@ class LakeMethods(
 class TableMethods(
     TableContents,
     TablePrune,
+    TableSample,
     TableHistory,
     TableMaintenance,
     TableIndexes,

@@ -230,8 +230,31 @@ document.addEventListener("keydown", (event) => {
   field.select();
 });
 
+// input[list][data-many]: names with commas between them; the list completes the last one.
+function prepareMany(field) {
+  if (!field.list) return;
+  const names = [...field.list.options].map((each) => each.value);
+  const own = document.createElement("datalist");
+  own.id = `${field.list.id}-of-${field.name}`;
+  field.after(own);
+  field.setAttribute("list", own.id);
+  const show = () => {
+    const at = field.value.lastIndexOf(",");
+    const before = at < 0 ? "" : `${field.value.slice(0, at).trimEnd()}, `;
+    const taken = new Set(before.split(",").map((each) => each.trim()));
+    own.replaceChildren(...names.filter((name) => !taken.has(name)).map((name) => {
+      const option = document.createElement("option");
+      option.value = before + name;
+      return option;
+    }));
+  };
+  field.addEventListener("input", show);
+  show();
+}
+
 function prepare(part) {
   for (const map of part.querySelectorAll("[data-told]")) prepareMap(map);
+  for (const field of part.querySelectorAll("input[list][data-many]")) prepareMany(field);
   for (const button of part.querySelectorAll("[data-copy]")) {
     button.hidden = false;
     button.addEventListener("click", () => copy(button));

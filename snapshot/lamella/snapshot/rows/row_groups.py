@@ -14,8 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lamella.client.scan.block_file import BlockFile, LeafData, decode, one_leaf
-from lamella.client.scan.columns import ReadColumn
 from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.deletes import remaining
 from lamella.snapshot.errors import BlockReplaced, CorruptParquet
@@ -25,6 +23,8 @@ from lamella.snapshot.parquet.page_index import ChunkPages
 from lamella.snapshot.parquet.thrift import INT, Spec, ThriftError
 from lamella.snapshot.parquet.writer import require_gregorian
 from lamella.snapshot.row_filter import RowFilter
+from lamella.snapshot.rows.block_file import BlockFile, LeafData, decode, one_leaf
+from lamella.snapshot.rows.columns import ReadColumn
 from lamella.snapshot.schema.arrow import absent, conform, conform_leaf, repeated
 from lamella.snapshot.storage import Store
 
@@ -327,8 +327,8 @@ class RowGroupRead(msgspec.Struct, frozen=True):
         """The number of rows that may match."""
         return self.file.group_rows[self.group] if self.rows is None else len(self.rows)
 
-    def table(self, reading: ReadSpec, fetcher: Fetcher) -> pa.Table:
-        """Return the matching rows.
+    def table(self, reading: ReadSpec, fetcher: Fetcher, *, limit: int | None = None) -> pa.Table:
+        """Return the matching rows, the first ``limit`` of them.
 
         Raises:
             BlockReplaced, CorruptParquet, SchemaMismatch, EncryptedParquet, ObjectNotFound, StoreError: the file cannot
@@ -339,11 +339,13 @@ class RowGroupRead(msgspec.Struct, frozen=True):
         rows, count = self.rows, self.row_count
         if not self.all_match:
             known = self._load(reading.filter_columns, rows, fetcher)
-            selected = np.flatnonzero(reading.filter.matches(known, count))
+            selected = np.flatnonzero(reading.filter.matches(known, count))[:limit]
             if len(selected) < count:
                 rows, count = selected if rows is None else rows[selected], len(selected)
                 taken = pa.array(selected)
                 known = {key: values.take(taken) for key, values in known.items()}
+        elif limit is not None and limit < count:
+            rows, count = np.arange(limit, dtype=np.int64) if rows is None else rows[:limit], limit
         if count:
             others = {one.key: one for one in reading.output if one.key not in known}
             known |= self._load(list(others.values()), rows, fetcher)

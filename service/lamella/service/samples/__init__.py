@@ -1,0 +1,1 @@
+"""Samples of rows, which the service reads from the files of tables."""
