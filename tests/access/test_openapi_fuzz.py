@@ -21,6 +21,7 @@ from schemathesis.core.failures import AcceptedNegativeData, FailureGroup
 from schemathesis.specs.openapi import checks
 
 from fixtures_server import start_shared
+from lamella.service.config.settings import Settings
 from support.probes import PROBES, probe_request
 from support.served_tenants import SETTINGS, ServedTenants
 from support.tenants import ROOT_KEY, TenantResources
@@ -65,7 +66,9 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if request.param == "postgres":
         given_settings["catalog"] = request.getfixturevalue("new_postgres_database")()
     server = start_shared(request.config, folder, given_settings)
-    with ServedTenants(server.url) as tenants:
+    with ServedTenants(
+        server.url, Settings(**{name: str(value) for name, value in given_settings.items()}).catalog_url
+    ) as tenants:
         yield Described(server.url, tenants)
     assert server.stop() == 0, server.log_text()
 

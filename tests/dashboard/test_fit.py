@@ -32,8 +32,9 @@ STICKING_OUT = """() => {
 #: Figures of tables whose text is wider than their cell.
 CUT_FIGURES = """() => [...document.querySelectorAll("td.n, .facts dd")]
   .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.textContent.trim()).slice(0, 5)"""
-#: Tables that scroll sideways, by their names.
-SCROLLED = """() => [...document.querySelectorAll(".wrap")].filter((each) => each.scrollWidth > each.clientWidth + 1)
+#: Tables that scroll sideways, by their names; those of a sample's values have as many columns as somebody asks for.
+SCROLLED = """() => [...document.querySelectorAll(".wrap:not(:has(table.values))")]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1)
   .map((each) => each.getAttribute("aria-label") || each.className)"""
 
 

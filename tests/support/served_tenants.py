@@ -21,9 +21,10 @@ SETTINGS = {
 
 
 class ServedTenants(Tenants):
-    """Those of the service at ``url``, whose warehouse is a folder of this machine."""
+    """Those of the service at ``url``, whose warehouse is a folder of this machine, and its catalog."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, catalog_url: str) -> None:
+        self.catalog_url = catalog_url
         self.app = httpx2.Client(base_url=url, timeout=120, limits=LIMITS)  # type: ignore[assignment]  # asked alike
         self.root = Asker(self.app, ROOT_KEY)
         self._numbers = itertools.count()
