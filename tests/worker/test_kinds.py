@@ -123,7 +123,7 @@ def test_wrong_arguments_are_refused_with_their_position(kind: str, arguments: d
 
 def test_a_kind_that_is_not_there_is_refused_by_name() -> None:
     """The answer says which kinds there are."""
-    with pytest.raises(InvalidRequest, match=r"no job kind 'compat'; there are analyze, compact, delete"):
+    with pytest.raises(InvalidRequest, match=r"no job kind 'compat'; there are analyze, auto, compact, delete"):
         job_kind_named("compat")
 
 
