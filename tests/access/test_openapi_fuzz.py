@@ -66,9 +66,8 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if request.param == "postgres":
         given_settings["catalog"] = request.getfixturevalue("new_postgres_database")()
     server = start_shared(request.config, folder, given_settings)
-    with ServedTenants(
-        server.url, Settings(**{name: str(value) for name, value in given_settings.items()}).catalog_url
-    ) as tenants:
+    texts: dict[str, Any] = {name: str(value) for name, value in given_settings.items()}
+    with ServedTenants(server.url, Settings(**texts).catalog_url) as tenants:
         yield Described(server.url, tenants)
     assert server.stop() == 0, server.log_text()
 

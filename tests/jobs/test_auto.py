@@ -141,7 +141,9 @@ def test_an_action_that_nobody_reports_has_failed(make_table: MakeTable) -> None
     assert following.change != lost.change
     with pytest.raises(JobLeaseLost):
         report(table, lost.action_id, mine, "done")
-    states = {each.action_id: each.state for each in table.handle.auto_ledger().actions}
+    ledger = {each.action_id: each for each in table.handle.auto_ledger().actions}
+    assert ledger[lost.action_id].rewritten_bytes == max(5, lost.candidate.cost.rewritten_bytes)
+    states = {name: each.state for name, each in ledger.items()}
     assert states == {lost.action_id: "failed", following.action_id: "running"}
     with pytest.raises(InvalidRequest, match="runner is a UUID"):
         start(table, "me")
@@ -163,6 +165,29 @@ def test_a_failed_action_is_in_the_ledger_and_the_next_is_tried(
     assert len(done.actions) == len(calls) >= 2
     assert {(each.state, each.reason) for each in done.actions} == {("failed", "no rows today")}
     assert not table.handle.indexes()
+
+
+def test_what_people_did_meanwhile_stays(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index of the name that an action wanted is not dropped, and a key that was set since the decision stays."""
+    table = ready(make_table, AutoRule(kinds=("index",), index_bytes=1 << 20))
+    begin = type(table.handle).start_auto
+
+    def first_people(handle: Any, request: AutoStart) -> Any:
+        plan = begin(handle, request)
+        if plan.action is not None and plan.action.candidate.kind == "index":
+            handle.create_index(plan.action.candidate.index_name, "bloom", "price")
+        if plan.action is not None and plan.action.candidate.kind == "cluster_key":
+            handle.cluster_by(["price"])
+        return plan
+
+    monkeypatch.setattr(type(table.handle), "start_auto", first_people)
+    (action,) = run(table, max_actions=1).actions
+    assert action.state == "failed"
+    assert [each.expression for each in table.handle.indexes()] == ["price"]
+    table.handle.set_policy(Policy(auto=AutoRule(kinds=("cluster_key",))))
+    (action,) = run(table, max_actions=1).actions
+    assert (action.state, action.rewritten_bytes) == ("failed", 0)
+    assert table.handle.cluster_key().columns == ("price",)
 
 
 def test_budgets_bound_what_is_rewritten(make_table: MakeTable) -> None:

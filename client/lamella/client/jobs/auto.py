@@ -10,7 +10,7 @@ import msgspec
 
 from lamella.client.jobs.context import JobContext
 from lamella.client.jobs.rewrite import Bounds, RewriteResult, compact, purge, recluster
-from lamella.snapshot.errors import JobCancelled, LamellaError
+from lamella.snapshot.errors import CommitConflict, JobCancelled, LamellaError, SnapshotNotFound
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.wire import AutoAction, AutoPlan, AutoReport, AutoStart
 
@@ -75,6 +75,7 @@ class _Run:
         self._timer = timer
         self._reported_s = timer()
         self._rewritten_bytes = 0
+        self._has_created = False
         self._table = context.lake.table(context.table)
         self._shown = context.on_progress
         self._context = msgspec.structs.replace(context, on_progress=self._progress)
@@ -108,7 +109,7 @@ class _Run:
             case "purge":
                 self._add(purge(self._context, self._bounds()))
             case "cluster_key":
-                table.cluster_by(candidate.cluster_key)
+                table.cluster_by(candidate.cluster_key, base_snapshot_id=self._action.snapshot_id)
                 for _ in range(_RUNS):
                     left = self._bytes_left - self._rewritten_bytes
                     if left <= 0 or not self._add(recluster(self._context, Bounds(max_bytes=left))).tasks:
@@ -124,6 +125,7 @@ class _Run:
                     options=index.options,
                     time_zone=index.time_zone,
                 )
+                self._has_created = True
                 self._refresh(candidate.index_name)
             case "index_refresh":
                 self._refresh(str(candidate.index_name))
@@ -154,11 +156,13 @@ class _Run:
         if action.candidate.kind == "index":
             self._table.drop_index(str(action.candidate.index_name))
         elif action.candidate.kind == "cluster_key":
-            self._table.cluster_by(action.was_cluster_key, cast("ClusterKind", action.was_cluster_kind))
+            kind = cast("ClusterKind", action.was_cluster_kind)
+            with suppress(CommitConflict, SnapshotNotFound):  # somebody has set another key since: that one stays
+                self._table.cluster_by(action.was_cluster_key, kind, base_snapshot_id=action.done_snapshot_id)
 
     def _drop_begun_index(self) -> None:
-        """Drop an index that could not be built; one that could not be created is not there."""
-        if self._action.candidate.kind == "index":
+        """Drop an index that could not be built. One that could not be created may be somebody else's."""
+        if self._has_created:
             with suppress(LamellaError):
                 self._table.drop_index(str(self._action.candidate.index_name))
 

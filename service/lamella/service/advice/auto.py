@@ -89,9 +89,10 @@ class Auto:
         given = CandidatesRequest(
             top=_CANDIDATES, recorded=request.recorded, sample_blocks=request.sample_blocks, seed=request.seed
         )
-        plan, _ = self._plan(table, rule, given, self._actions(table))
+        actions = self._actions(table)
+        plan, _ = self._plan(table, rule, given, actions)
         blocked = ""
-        if any(each.finished_ms is None for each in self._actions(table)):
+        if any(each.state in ("running", "undoing") for each in actions):
             blocked = "an action is running"
         elif rule.dry_run:
             blocked = "the rule is a dry run"
@@ -214,8 +215,8 @@ class Auto:
         return outcome_of(action, measured, missing, earlier, now_ms)
 
     def _busy(self, table: TableRecord, request: AutoStart, runner: str) -> AutoAction | str | None:
-        """Return the runner's own action, or one to undo that nobody undoes, or why another cannot be begun; None: the
-        table has no action that has not ended.
+        """Return the runner's own action, or one to undo whose runner has died, or why another cannot be begun; None:
+        the table has no action that is not finished.
         """
         now_ms = self._clock()
         for record in self._catalog.auto_actions(table.table_id, limit=_LEDGER):
@@ -232,7 +233,9 @@ class Auto:
                     return action
                 return "an action is running"
             earlier = [each for each in self._actions(table) if each.action_id != action.action_id]
-            lost = failed(action, _LOST, earlier, now_ms)
+            # Its last report may be older than its last commit: the budget counts all that it may have rewritten.
+            max_bytes = max(action.rewritten_bytes, action.candidate.cost.rewritten_bytes)
+            lost = failed(msgspec.structs.replace(action, rewritten_bytes=max_bytes), _LOST, earlier, now_ms)
             ended = msgspec.structs.replace(record, action=_text(lost), lease_expires_ms=None)
             if self._catalog.put_auto(ended, runner=record.runner):
                 self._metrics.auto_actions.labels(lost.candidate.kind, lost.state).inc()

@@ -329,7 +329,7 @@ policies = Table(
 )
 
 #: What automatic upkeep did to tables. ``action``: as JSON; ``filters``: those that it was decided by. ``runner``: who
-#: does it, and until when nobody else does; no time: it has ended.
+#: does it, and ``lease_expires_ms`` until when it is theirs alone; null: it has ended.
 auto_actions = Table(
     "auto_actions",
     metadata,
