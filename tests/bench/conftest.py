@@ -15,7 +15,19 @@ class BenchFinder:
     """Finds these modules and no others: ``bench/`` has scripts that are called as folders of tests are."""
 
     names = frozenset(
-        {"speed", "steady", "load", "synthetic", "loopback", "onspark", "page_part", "peers", "strips", "tpch_files"}
+        {
+            "auto_days",
+            "speed",
+            "steady",
+            "load",
+            "synthetic",
+            "loopback",
+            "onspark",
+            "page_part",
+            "peers",
+            "strips",
+            "tpch_files",
+        }
     )
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
