@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lamella.snapshot.cluster.key import MAX_CLUSTER_COLUMNS, key_texts
 from lamella.snapshot.commit import clustered_snapshot, empty_snapshot, evolved_snapshot
 from lamella.snapshot.commit.snapshots import rolled_back_snapshot
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, UnknownColumn
 from lamella.snapshot.manifest import Block, ClusterKey, ClusterKind, ClusterStats, Snapshot, encode
 from lamella.snapshot.schema import Column, Schema
-from lamella.snapshot.schema.column import MAX_CLUSTER_COLUMNS, cluster_columns
 from lamella.snapshot.schema.evolution import DropColumn, RenameColumn
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.warehouse import Warehouse
@@ -142,13 +142,13 @@ def test_columns_are_spelled_as_in_the_schema() -> None:
             Column(name="v", type="variant"),
         ]
     )
-    assert cluster_columns(schema, ["a", "P.X"]) == ("A", "p.x")
+    assert key_texts(schema, ["a", "P.X"]) == ("A", "p.x")
     for wrong, error in ((["p"], UnknownColumn), (["b"], UnknownColumn), (["v"], InvalidRequest)):
         with pytest.raises(error):
-            cluster_columns(schema, wrong)
+            key_texts(schema, wrong)
     for wrong in (["a", "A"], ["l.element"], ["a"] * (MAX_CLUSTER_COLUMNS + 1)):
         with pytest.raises((InvalidRequest, UnknownColumn)):
-            cluster_columns(schema, wrong)
+            key_texts(schema, wrong)
 
 
 def test_what_a_writer_says_of_its_blocks_stays_with_them() -> None:

@@ -240,7 +240,7 @@ def test_the_key_that_is_requested() -> None:
     head = table.warehouse.head(table.pointer)
     assert key_of(head).key_id == key_of(head, ["A"]).key_id == 0
     assert key_of(head, ["a"], "zorder").key_id is None
-    assert [leaf.name for leaf in key_of(head, ["b", "a"]).leaves] == ["b", "a"]
+    assert [term.name for term in key_of(head, ["b", "a"]).terms] == ["b", "a"]
     without = table.warehouse.cluster(table.pointer, [], now_ms=3).pointer
     assert key_of(table.warehouse.head(without), ["a"]).key_id is None
     with pytest.raises(InvalidRequest):

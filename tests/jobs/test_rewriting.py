@@ -112,6 +112,34 @@ def test_reclustering_brings_a_table_into_order(
     assert not table.handle.verify().findings
 
 
+@pytest.mark.parametrize("kind", ["linear", "zorder"])
+def test_reclustering_goes_by_expressions_of_the_key(make_table: MakeTable, kind: Literal["linear", "zorder"]) -> None:
+    """Rows of a year are together, by user inside of it: a look-up in a year reads one block of it, and those at its
+    ends. Nothing more is left to be done, also after a rename."""
+    rng = random.Random(13)
+    table = make_table(cluster_key=["trunc(day, 'YEAR')", "user"], cluster_kind=kind)
+    assert table.handle.cluster_key().columns == ("trunc(day, 'YEAR')", "user")
+    table.add(*[events(rng, 400) for _ in range(16)])
+    before = table.rows()
+    look_up = "day = DATE '1971-02-03' AND user = 'u0123'"
+    assert blocks_read(table, look_up) == 16
+    depth = table.handle.clustering().depth.average_depth
+    recluster(table.context(block_rows=400), max_runs=8)
+    assert table.rows() == before
+    assert blocks_read(table, look_up) <= (3 if kind == "linear" else 5)
+    assert blocks_read(table, "user = 'u0123'") <= 9
+    assert table.handle.clustering().depth.average_depth < depth / 3
+    assert recluster(table.context(block_rows=400)).tasks == 0
+    assert not table.handle.verify().findings
+    table.handle.evolve([RenameColumn(column="day", name="date")])
+    assert table.handle.cluster_key().columns[0] == "trunc(date, 'YEAR')"
+    assert recluster(table.context(block_rows=400)).tasks == 0
+    table.add(events(rng, 400).rename_columns(["id", "date", "user", "amount", "price", "place"]))
+    assert sum(table.sizes()) == 17 * 400
+    compact(table.context(block_rows=400))
+    assert not table.handle.verify().findings
+
+
 def test_rows_beyond_memory_are_sorted_outside_of_it(make_table: MakeTable) -> None:
     """The result does not depend on how many rows a task may hold."""
     rng = random.Random(4)

@@ -192,12 +192,15 @@ def _unscaled(array: Any, dtype: DataType) -> Any:
 
 
 class RowTerms:
-    """Rows whose ``columns`` are Arrow arrays by column id; each term is computed once."""
+    """Rows whose ``columns`` are Arrow arrays by column id; each term is computed once. ``vectors``: terms that are
+    known already."""
 
-    def __init__(self, columns: Mapping[int, Any], count: int) -> None:
+    def __init__(
+        self, columns: Mapping[int, Any], count: int, vectors: Mapping[BoundTerm, Vector] | None = None
+    ) -> None:
         self.count = count
         self._columns = columns
-        self._vectors: dict[BoundTerm, Vector] = {}
+        self._vectors: dict[BoundTerm, Vector] = dict(vectors or {})
 
     def vector(self, term: BoundTerm) -> Vector:
         """Returns a term's values."""

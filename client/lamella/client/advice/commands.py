@@ -8,6 +8,7 @@ from lamella.client.cli.arguments import values_of
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import print_table, size_text, time_text
+from lamella.snapshot.cluster.key import split_key
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import (
     AdviceAnswer,
@@ -156,7 +157,7 @@ def what_if(
         change = IndexChange(kind=index, expression=on, options=values_of(options, "--option"))
     answer = session.lake.table(table).what_if(
         index=change,
-        cluster_key=_names(cluster_key),
+        cluster_key=None if cluster_key is None else split_key(cluster_key),
         rows_per_block=rows_per_block,
         filters=filters,
         recorded=recorded,

@@ -8,6 +8,7 @@ import click
 
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.output import percent, print_table, size_text, spinner
+from lamella.snapshot.cluster.key import split_key
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.wire import ClusteringAnswer, DepthFigures, RegroupAnswer
 
@@ -152,7 +153,7 @@ def regroup(
 def _names(by: str | None, kind: ClusterKind | None) -> tuple[str, ...]:
     if kind is not None and by is None:
         raise click.UsageError("--kind requires --by")
-    return () if by is None else tuple(name.strip() for name in by.split(","))
+    return () if by is None else split_key(by)
 
 
 def _show(answer: ClusteringAnswer) -> None:

@@ -21,10 +21,12 @@ from lamella.client.rewrite.source import Source, grouped, spread
 from lamella.client.rewrite.stages import Bin, RewriteBin, SortBlocks
 from lamella.client.rewrite.target import Target
 from lamella.snapshot.cluster.extent import UNIMPROVABLE_LEVEL, extents
+from lamella.snapshot.cluster.key import key_terms, key_zones
 from lamella.snapshot.cluster.selection import unimprovable
-from lamella.snapshot.columnar.zones import zones_of
+from lamella.snapshot.columnar.zones import Zones, zones_of
 from lamella.snapshot.errors import CommitConflict, LamellaError
 from lamella.snapshot.manifest import FEATURES, ClusterStats
+from lamella.snapshot.schema import Leaf
 from lamella.snapshot.wire import PlanAnswer, PlannedTask, RewriteJob
 
 #: Maximum ratio of a block's rows in memory to its file size.
@@ -225,13 +227,17 @@ class _Work:
         if key is None or self._job != "recluster":
             return done
         schema = self._state.snapshot.schema
-        leaves = [schema.leaf(path) for path in self._target.order.keys]
+        terms = key_terms(schema, self._target.order.keys)
         new = [block for each in done.written for block in each.blocks]
         # For a linear key the source blocks do not matter, and the plan does not list them.
         taken = zip(done.task.blocks, done.task.col_stats, strict=False)
         old = [(block.row_count, stats) for block, stats in taken]
         facts = [*old, *((block.row_count, block.col_stats) for block in new)]
-        zones = [zones_of(leaf.dtype, [(rows, stats.get(leaf.id)) for rows, stats in facts]) for leaf in leaves]
+
+        def lookup(leaf: Leaf) -> Zones:
+            return zones_of(leaf.dtype, [(rows, stats.get(leaf.id)) for rows, stats in facts])
+
+        zones = [key_zones(term, lookup, len(facts)) for term in terms]
         is_new = np.arange(len(old) + len(new)) >= len(old)
         found = unimprovable(extents(self._state.cluster_kind, zones), is_new)[is_new]
         if not found.any():

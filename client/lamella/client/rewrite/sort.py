@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lamella.snapshot.cluster.curve import CurveKind, bits_for, positions, quantiles, to_arrow, unpacked
+from lamella.snapshot.cluster.key import key_terms, key_values
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.expression.bound import BoundTerm
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import ClusterKind
-from lamella.snapshot.schema import Leaf, Schema
-from lamella.snapshot.stats.measure import leaf_values
+from lamella.snapshot.schema import Schema
 from lamella.snapshot.storage import Store
 
 
@@ -32,11 +33,11 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     quantiles: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, kind: CurveKind, leaves: Sequence[Leaf], sample: pa.Table) -> Curve:
-        """Return a curve fitted to a sample, whose columns are those of ``leaves`` in order."""
-        bits = bits_for(len(leaves))
+    def of(cls, kind: CurveKind, terms: Sequence[BoundTerm], sample: pa.Table) -> Curve:
+        """Return a curve fitted to a sample, whose columns are those of ``terms`` in order."""
+        bits = bits_for(len(terms))
         packed = (
-            quantiles(column, leaf.dtype, bits).packed() for leaf, column in zip(leaves, sample.columns, strict=True)
+            quantiles(column, term.dtype, bits).packed() for term, column in zip(terms, sample.columns, strict=True)
         )
         return cls(kind=kind, quantiles=tuple(packed))
 
@@ -58,7 +59,8 @@ _MARK: Final = "mark"
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """The sort order of rows: ``keys``, dotted paths of columns, compared in order or along a curve of that ``kind``.
+    """The sort order of rows: ``keys``, dotted paths of columns and expressions (:mod:`lamella.snapshot.cluster.key`),
+    compared in order or along a curve of that ``kind``.
 
     ``curve``: the curve, once it is fitted to a sample; until then rows are sorted column by column. No keys: rows keep
     their order.
@@ -69,11 +71,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     curve: Curve | None = None
 
     def check(self, schema: Schema) -> None:
-        """Raise UnknownColumn, or InvalidRequest for a column that cannot be sorted."""
-        for key in self.keys:
-            leaf = schema.leaf(key)
-            if leaf.dtype.order is None or leaf.repeated or leaf.dtype.name == "float16":
-                raise InvalidRequest(f"rows cannot be sorted by {key!r}, which is {leaf.dtype}", column=key)
+        """Raise UnknownColumn or InvalidFilter, or InvalidRequest for a term that rows cannot be sorted by."""
+        for key, term in zip(self.keys, key_terms(schema, self.keys), strict=True):
+            if term.dtype.name == "float16":
+                raise InvalidRequest(f"rows cannot be sorted by {key!r}, which is {term.dtype}", column=key)
 
     @property
     def needs_curve(self) -> bool:
@@ -84,12 +85,13 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         """Return this order with a curve fitted to ``sample``, key columns as :meth:`columns` returns them."""
         if self.kind == "linear":
             return self
-        leaves = [schema.leaf(key) for key in self.keys]
-        return Order(keys=self.keys, kind=self.kind, curve=Curve.of(self.kind, leaves, sample))
+        curve = Curve.of(self.kind, key_terms(schema, self.keys), sample)
+        return Order(keys=self.keys, kind=self.kind, curve=curve)
 
     def columns(self, rows: pa.Table, schema: Schema) -> pa.Table:
         """Return the key columns of rows, in the order of the key."""
-        return pa.table({f"k{at}": leaf_values(rows, schema.leaf(key)) for at, key in enumerate(self.keys)})
+        terms = key_terms(schema, self.keys)
+        return pa.table({f"k{at}": key_values(rows, term) for at, term in enumerate(terms)})
 
     def key_rows(self, rows: pa.Table, schema: Schema) -> pa.Table:
         """Return the columns that rows are compared by, in order."""

@@ -15,11 +15,11 @@ from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.lake import CLUSTER_KEY, CLUSTER_KIND, SNAPSHOT_ID, LakeTable
 from lamella.client.write.layout import Layout
 from lamella.snapshot.cluster.extent import TARGET_BYTES, TARGET_ROWS
+from lamella.snapshot.cluster.key import key_terms, key_texts, split_key
 from lamella.snapshot.commit.constraints import added_check, with_checks
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Check, Column, Schema, quoted, quoted_path
-from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.schema.evolution import (
     AddColumn,
     DropCheck,
@@ -44,7 +44,6 @@ _REFUSED: Final = {
     "location": "the service decides where a table is",
     "external": "the service decides where a table is",
     "collation": "a table has no collation",
-    CLUSTER_KEY: "it is set by CLUSTER BY",
     SNAPSHOT_ID: "it is shown and not set",
 }
 #: Table formats that SQL may name: blocks are Parquet files.
@@ -54,8 +53,16 @@ _FORMATS: Final = ("provider", "hive.stored-as", "hive.input-format", "hive.outp
 _SILENT: Final = (*_FORMATS, "owner", "is_managed_location", "table_type")
 
 
-def own_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], ClusterKind | None]:
-    """Return the table's own properties, and the kind of its cluster key if one is named.
+class OwnProperties(msgspec.Struct, frozen=True):
+    """The table's own properties, and the terms and the kind of its cluster key, if properties name them."""
+
+    own: dict[str, str]
+    cluster_key: tuple[str, ...] | None
+    cluster_kind: ClusterKind | None
+
+
+def own_properties(properties: Mapping[str, str]) -> OwnProperties:
+    """Return what properties say of a table.
 
     Raises:
         InvalidRequest: an unsupported property.
@@ -75,7 +82,8 @@ def own_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], Clust
     kind = next((known for known in _KINDS if known == (given or "").lower()), None)
     if given is not None and kind is None:
         raise InvalidRequest(f"{CLUSTER_KIND} is one of {', '.join(_KINDS)}, not {given!r}")
-    return own, kind
+    key = own.pop(CLUSTER_KEY, None)
+    return OwnProperties(own, None if key is None else tuple(split_key(key)), kind)
 
 
 def shredding_in(properties: dict[str, str]) -> str | None:
@@ -163,7 +171,8 @@ def _drop_constraints(handle: Table, wanted: Sequence[tuple[str, bool]]) -> None
 
 
 def _alter_properties(handle: Table, given: Sequence[tuple[str, Any]]) -> None:
-    own, kind = own_properties({str(c.property()): str(c.value()) for name, c in given if name == "SetProperty"})
+    wanted = own_properties({str(c.property()): str(c.value()) for name, c in given if name == "SetProperty"})
+    own, kind, columns = wanted.own, wanted.cluster_kind, wanted.cluster_key
     unset = [str(c.property()) for name, c in given if name == "RemoveProperty"]
     shredding = "" if SHREDDING in unset else shredding_in(own)
     if shredding is not None:
@@ -171,11 +180,15 @@ def _alter_properties(handle: Table, given: Sequence[tuple[str, Any]]) -> None:
             raise InvalidRequest(f"set {SHREDDING} in a separate statement")
         _set_shredding(handle, shredding)
         return
-    if kind is not None or CLUSTER_KIND in unset:
-        if own or len(unset) > (CLUSTER_KIND in unset):
-            raise InvalidRequest(f"set {CLUSTER_KIND} in a separate statement")
+    of_key = {CLUSTER_KEY, CLUSTER_KIND}.intersection(unset)
+    if kind is not None or columns is not None or of_key:
+        if own or len(unset) > len(of_key):
+            raise InvalidRequest(f"set {CLUSTER_KEY} and {CLUSTER_KIND} in a separate statement")
         key = handle.cluster_key()
-        handle.cluster_by(key.columns, kind or "linear", base_snapshot_id=key.snapshot_id)
+        if columns is None:
+            columns = () if CLUSTER_KEY in of_key else key.columns
+        kind = kind or ("linear" if of_key or not columns else key.kind)
+        handle.cluster_by(columns, kind, base_snapshot_id=key.snapshot_id)
         return
     for name in unset:
         if name in _REFUSED:
@@ -316,13 +329,17 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         """
         made = tuple(_column(gateway, column) for column in columns)
         key = _cluster_key(partitions)
-        own, kind = own_properties(properties)
+        wanted = own_properties(properties)
+        own, kind = wanted.own, wanted.cluster_kind
+        if wanted.cluster_key is not None:
+            if key:
+                raise InvalidRequest(f"give the cluster key by CLUSTER BY or by {CLUSTER_KEY}, not by both")
+            key = wanted.cluster_key
         made = with_shredding(made, read_shredding(shredding_in(own) or ""))
         if kind is not None and not key:
             raise InvalidRequest(f"{CLUSTER_KIND} sets the order of a cluster key: add CLUSTER BY (...)")
         schema = Schema.assign(made)
-        for path in key:
-            schema.leaf(path)
+        key_terms(schema, key)
         checks = tuple(check_of(gateway, constraint) for constraint in constraints)
         with_checks(schema, checks)
         return cls(columns=made, cluster_key=key, cluster_kind=kind or "linear", properties=own, checks=checks)
@@ -375,7 +392,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 def _can_cluster(columns: Sequence[Column], key: Sequence[str]) -> bool:
     try:
-        return cluster_columns(Schema.assign(columns), key) == tuple(key)
+        return key_texts(Schema.assign(columns), key) == tuple(key)
     except LamellaError:
         return False
 

@@ -25,6 +25,7 @@ import msgspec
 from lamella.client.http import Lamella
 from lamella.client.http.credential import token_of
 from lamella.client.spark.row_ids import BlockNumbers, block_numbers
+from lamella.snapshot.cluster.key import key_terms
 from lamella.snapshot.errors import (
     BodyTooLarge,
     FilterTypeMismatch,
@@ -35,7 +36,7 @@ from lamella.snapshot.errors import (
     LimitExceeded,
 )
 from lamella.snapshot.manifest import DELETES, FEATURES, DeleteFile
-from lamella.snapshot.schema import Column, Schema
+from lamella.snapshot.schema import Column, Leaf, Schema
 from lamella.snapshot.schema.evolution import evolve
 from lamella.snapshot.schema.shredding import SHREDDING, shredding_text
 from lamella.snapshot.schema.spark_types import SparkSchema, spark_schema
@@ -396,8 +397,16 @@ class LakeTable:
     def declared_properties(self) -> dict[str, str]:
         """The properties that a ``CREATE TABLE`` for this table sets."""
         columns, kind = self.cluster_key
-        own = {CLUSTER_KIND: kind} if columns and kind != "linear" else {}
+        own = {CLUSTER_KIND: str(kind)} if columns and kind != "linear" else {}
+        if not self.has_plain_key:
+            own[CLUSTER_KEY] = ", ".join(columns)
         return {**self.properties, **own, **self._shredding()}
+
+    @property
+    def has_plain_key(self) -> bool:
+        """Whether the cluster key has columns only, which CLUSTER BY can name."""
+        columns, _ = self.cluster_key
+        return all(isinstance(term, Leaf) for term in key_terms(self.schema, columns))
 
     def _shredding(self) -> dict[str, str]:
         text = shredding_text(self.schema.columns)

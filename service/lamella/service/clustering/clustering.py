@@ -11,9 +11,9 @@ from lamella.service.history.history import History, cluster_key_info, trusted_m
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse, answered, finished
 from lamella.service.process.deadline import time_is_up
 from lamella.service.usage.filters import FilterRecorder, as_recorded
+from lamella.snapshot.cluster.key import key_texts
 from lamella.snapshot.errors import CommitConflict, InvalidRequest, LamellaError
 from lamella.snapshot.manifest import ClusterKey, ClusterKind, SnapshotPointer
-from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.warehouse.layouts import Regrouped, Where
 from lamella.snapshot.warehouse.regroup import Written
@@ -82,7 +82,7 @@ class Clustering:
         with trusted_manifests():
             head = self._warehouse.head(record.pointer)
             check(record.pointer)
-        columns = cluster_columns(head.schema, request.columns)
+        columns = key_texts(head.schema, request.columns)
         now = head.cluster_key
         if (columns, request.kind) == (() if now is None else now.columns, "linear" if now is None else now.kind):
             return answered(self._catalog, idempotency_key, cluster_key_info(head))

@@ -26,6 +26,7 @@ from lamella.service.dashboard.preview import (
 )
 from lamella.service.features import Advisor
 from lamella.service.history.history import History, trusted_manifests
+from lamella.snapshot.cluster.key import split_key
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound, StoreError, Unavailable
 from lamella.snapshot.index import kinds
 from lamella.snapshot.manifest import SnapshotPointer
@@ -161,7 +162,7 @@ class LabComparison:
             change = IndexChange(kind=given["kind"], expression=given["expression"], time_zone=typed.time_zone)
             request = msgspec.structs.replace(request, index=change)
         elif chosen == "key":
-            columns = tuple(filter(None, (name.strip() for name in given["key"].split(","))))
+            columns = split_key(given["key"])
             request = msgspec.structs.replace(request, cluster_key=columns)
         else:
             request = msgspec.structs.replace(request, rows_per_block=_number(given, "rows", "", 1, 1 << 40))

@@ -13,7 +13,7 @@ from lamella.service.dashboard.advice import Suggestion, suggestion_of
 from lamella.service.dashboard.preview import CHEAP_S, cheap_sample, within
 from lamella.service.features import Advisor
 from lamella.service.history.history import trusted_manifests
-from lamella.snapshot.advice.candidates import MIN_GAIN, expression_of
+from lamella.snapshot.advice.candidates import MIN_GAIN
 from lamella.snapshot.advice.predictions import index_name, key_command, saved_share
 from lamella.snapshot.advice.workload import terms_in
 from lamella.snapshot.errors import InvalidRequest, StoreError, Unavailable
@@ -21,7 +21,7 @@ from lamella.snapshot.expression import BoundPredicate, bind, read_filter
 from lamella.snapshot.expression.bound import columns_of
 from lamella.snapshot.expression.nodes import Ref
 from lamella.snapshot.index import kinds
-from lamella.snapshot.index.definition import term_in, term_key, term_of
+from lamella.snapshot.index.definition import expression_of, term_in, term_key, term_of
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import (

@@ -19,9 +19,9 @@ from lamella.service.dashboard.key_scale import text_of as text_of_value
 from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, number_of, one_of, table_of, text_of, with_query
 from lamella.service.history.history import History, trusted_manifests
 from lamella.service.process.threads import Threads
+from lamella.snapshot.cluster.key import MAX_CLUSTER_COLUMNS, split_key
 from lamella.snapshot.errors import InvalidRequest, SegmentNotFound
 from lamella.snapshot.manifest import FEATURES, SnapshotPointer
-from lamella.snapshot.schema.column import MAX_CLUSTER_COLUMNS
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.block_view import PageView
 from lamella.snapshot.warehouse.key_axis import KeyAxis, Window
@@ -99,7 +99,7 @@ class MapPages:
     def _found(self, request: Request) -> Mapping[str, Any]:
         table, at = table_of(self._catalog, request), at_of(request)
         pointer = at.pointer(self._history, table)
-        columns = tuple(filter(None, (part.strip() for part in request.query_params.get("key", "").split(","))))
+        columns = split_key(request.query_params.get("key", ""))
         with trusted_manifests():
             layer_map = self._warehouse.layer_maps.of(pointer, columns)
             zoom = zoom_of(request.query_params.get("zoom", ""), len(layer_map.segment_id))

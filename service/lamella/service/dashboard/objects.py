@@ -22,6 +22,7 @@ from lamella.service.http.problem import status_of
 from lamella.service.process.threads import Threads
 from lamella.service.tables.tables import Tables
 from lamella.service.usage.audit import about
+from lamella.snapshot.cluster.key import split_key
 from lamella.snapshot.errors import BlocksRefused, InvalidRequest, LamellaError, NotFound
 from lamella.snapshot.schema import Column
 from lamella.snapshot.tokens import unspelt
@@ -351,7 +352,7 @@ def _wanted_table(form: Form) -> CreateTable:
         name=form.text("table"),
         schema=columns or None,
         schema_from=source or None,
-        cluster_key=tuple(filter(None, (part.strip() for part in form.text("cluster_key").split(",")))),
+        cluster_key=split_key(form.text("cluster_key")),
     )
     return _checked(_CREATE_TABLE, given)
 

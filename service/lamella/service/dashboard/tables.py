@@ -36,6 +36,7 @@ from lamella.service.maintenance.table_health import TableHealths
 from lamella.service.process.threads import Threads
 from lamella.service.usage.audit import Audit
 from lamella.service.usage.filters import PruneRates
+from lamella.snapshot.cluster.key import split_key
 from lamella.snapshot.errors import InvalidRequest, LamellaError, PolicyNotFound
 from lamella.snapshot.manifest import ClusterKind, Snapshot
 from lamella.snapshot.warehouse import Warehouse
@@ -130,7 +131,7 @@ class TablePages:
 
     async def set_key(self, request: Request) -> Response:
         form = await self._pages.form(request)
-        columns = tuple(filter(None, (part.strip() for part in form.text("columns").split(","))))
+        columns = split_key(form.text("columns"))
         kind = next((each for each in _KINDS if each == (form.text("kind") or "linear")), None)
         if kind is None:
             raise InvalidRequest(f"{form.text('kind')!r} is not a kind of cluster key", parameter="kind")

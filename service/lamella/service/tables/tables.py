@@ -13,6 +13,7 @@ from lamella.service.history.history import history_entry, table_info, trusted_m
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
 from lamella.service.tables.names import LocationRules, check_name
 from lamella.snapshot.cluster.extent import block_target_of
+from lamella.snapshot.cluster.key import key_texts
 from lamella.snapshot.commit.constraints import with_checks
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LimitExceeded, TableNotFound, Unavailable
 from lamella.snapshot.ids import Ids, canonical_id
@@ -20,7 +21,6 @@ from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.parquet import read_footer, schema_of
 from lamella.snapshot.reader_feedback import check_feedback
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.source import (
     IDENTITY,
     Reader,
@@ -159,7 +159,7 @@ class Tables:
         kind: ClusterKind = "linear" if request.cluster_kind is msgspec.UNSET else request.cluster_kind
         if kind != "linear" and not request.cluster_key:
             raise InvalidRequest("cluster_kind without columns: name the columns of the cluster key")
-        cluster_key = cluster_columns(schema, request.cluster_key)
+        cluster_key = key_texts(schema, request.cluster_key)
         table_id = str(self._ids.new())
         now_ms = self._clock()
         pointer = self._warehouse.create(

@@ -7,9 +7,10 @@ with what is missing, and never as no gain.
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -40,18 +41,21 @@ from lamella.snapshot.advice.what_if import (
 )
 from lamella.snapshot.advice.workload import Reported, Workload, terms_in
 from lamella.snapshot.cluster.extent import block_target_of
+from lamella.snapshot.cluster.key import key_terms, key_texts
+from lamella.snapshot.columnar.keys import NumberKeys
+from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NUMBER
 from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.expression.bound import Pair, columns_of, leaves_of
-from lamella.snapshot.expression.nodes import Ref, Term
-from lamella.snapshot.expression.text import term_sql, term_text
+from lamella.snapshot.expression.bound import Pair, columns_of, leaves_in, leaves_of
+from lamella.snapshot.expression.nodes import Ref
+from lamella.snapshot.expression.text import term_sql
 from lamella.snapshot.index import kinds
-from lamella.snapshot.index.definition import term_in, term_key, term_of
+from lamella.snapshot.index.definition import expression_of, term_in, term_key, term_of
 from lamella.snapshot.manifest import SnapshotPointer, TableIndex
 from lamella.snapshot.prune.indexes import IndexLayer, OpenIndex
 from lamella.snapshot.prune.outcome import NONE
-from lamella.snapshot.schema import Leaf, Schema
-from lamella.snapshot.schema.column import cluster_leaves
+from lamella.snapshot.schema import Leaf
+from lamella.snapshot.schema.types import PER_SECOND
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse.block_sample import BlockSample
 from lamella.snapshot.warehouse.finder import IndexAccess
@@ -80,6 +84,18 @@ _MAX_COLUMNS: Final = 6
 _MAX_TERMS: Final = 8
 #: Second columns that are tried after the best first column of a cluster key.
 _MAX_SECOND: Final = 3
+#: Expressions of the filters that are tried as a key, and coarser steps of the best first column.
+_MAX_EXPRESSIONS: Final = 3
+_MAX_STEPS: Final = 2
+_DAY_S: Final = 86_400
+#: Units of ``date_trunc`` and ``trunc``, with their usual seconds.
+_UNITS: Final = (
+    ("HOUR", 3_600),
+    ("DAY", _DAY_S),
+    ("WEEK", 7 * _DAY_S),
+    ("MONTH", 30 * _DAY_S),
+    ("YEAR", 365 * _DAY_S),
+)
 _NO_FILTERS: Final = "no filters are recorded; prunes record them unless record_prunes is off"
 _ASK: Final = "; repeat the request with sample_blocks"
 _INDEXED: Final = "indexes, which the job adds new blocks to, are expected to leave as many blocks as now"
@@ -279,9 +295,9 @@ class _Rewrites:
             yield unpredicted(base, _NO_FILTERS + (along if job == "recluster" else ""))
             return
         key = scene.head.cluster_key
-        leaves = () if key is None else cluster_leaves(scene.head.schema, key.columns)
+        terms = () if key is None else key_terms(scene.head.schema, key.columns)
         trial = RewriteTrial(scene, common.store, common.what_if(), common.work.filters)
-        reads = trial.rewritten(job, groups, leaves, "linear" if key is None else key.kind)
+        reads = trial.rewritten(job, groups, terms, "linear" if key is None else key.kind)
         rests_on = (*base.rests_on, *trial.rests_on, *common.work.rests_on)
         if common.used_indexes:
             rests_on += (_INDEXED,)
@@ -311,55 +327,104 @@ class _Rewrites:
 
 
 class _Keys:
-    """Another cluster key: the table sorted by the columns of the filters, one or two of them."""
+    """Another cluster key: the table sorted by columns and expressions of the filters, one or two of them.
+
+    A key is its terms as text. Before a second term, the first one is also tried in coarser steps: rows of one day,
+    sorted by user, answer look-ups of users that rows sorted by time do not.
+    """
 
     def __init__(self, common: _Common) -> None:
         self._common = common
 
     def candidates(self) -> Iterator[Candidate]:
-        common, scene = self._common, self._common.scene
-        key = scene.head.cluster_key
-        now = () if key is None else key.columns
+        common = self._common
         if not common.work.filters:
             yield self._nothing(_NO_FILTERS)
             return
-        singles = [(leaf,) for leaf in self._columns()]
-        answers: dict[tuple[Leaf, ...], WhatIfAnswer] = {
-            each: self._answer(each) for each in singles if tuple(leaf.reference for leaf in each) != now
-        }
+        columns = self._columns()
+        answers = self._answers([(each,) for each in (*columns, *self._expressions())])
         best = self._best(answers)
         if best is not None:
-            others = [each for each in self._columns() if each not in best][:_MAX_SECOND]
-            pairs = [(*best, each) for each in others]
-            answers |= {each: self._answer(each) for each in pairs if tuple(leaf.reference for leaf in each) != now}
+            firsts = (*best, *self._coarser(best[0]))
+            answers |= self._answers(
+                [
+                    (first, each)
+                    for each in [each for each in columns if not self._is_same_column(each, best[0])][:_MAX_SECOND]
+                    for first in firsts
+                ]
+            )
             best = self._best(answers)
         if best is not None:
             yield self._candidate(best, answers[best])
             return
-        for leaves, answer in answers.items():
+        for key, answer in answers.items():
             if answer.unknown:
                 reason = next(each.reason for each in answer.filters if each.then is None)
-                yield self._nothing(reason, leaves)
+                yield self._nothing(reason, key)
                 return
 
-    def _columns(self) -> list[Leaf]:
+    def _columns(self) -> list[str]:
         work, scene = self._common.work, self._common.scene
         weights: dict[Leaf, float] = {}
         for number, each in enumerate(work.filters):
             for leaf in columns_of(each.node):
                 if leaf.dtype.order is not None and not leaf.repeated:
                     weights[leaf] = weights.get(leaf, 0.0) + work.weight(number, scene)
-        return sorted(weights, key=lambda leaf: (-weights[leaf], leaf.id))[:_MAX_COLUMNS]
+        heaviest = sorted(weights, key=lambda leaf: (-weights[leaf], leaf.id))[:_MAX_COLUMNS]
+        return [leaf.reference for leaf in heaviest]
 
-    def _answer(self, leaves: tuple[Leaf, ...]) -> WhatIfAnswer:
+    def _expressions(self) -> list[str]:
+        """Returns the expressions of the filters that can be a part of a key."""
+        work, scene = self._common.work, self._common.scene
+        weights: dict[str, float] = {}
+        for number, (predicate, _) in enumerate(work.predicates):
+            for term in terms_in(predicate):
+                if isinstance(term, Ref):
+                    continue
+                try:
+                    (text,) = key_texts(scene.head.schema, (term_sql(term),))
+                except InvalidRequest:
+                    continue
+                weights[text] = weights.get(text, 0.0) + work.weight(number, scene)
+        return sorted(weights, key=lambda text: (-weights[text], text))[:_MAX_EXPRESSIONS]
+
+    def _coarser(self, text: str) -> list[str]:
+        """Returns expressions of a key's column with fewer values: about as many as each value then has blocks."""
+        scene = self._common.scene
+        (term,) = key_terms(scene.head.schema, (text,))
+        if not isinstance(term, Leaf):
+            return []
+        zones = scene.zones(term)
+        known = zones.has(MAY_NUMBER) & zones.has(LOW_KNOWN) & zones.has(HIGH_KNOWN)
+        if not isinstance(zones.low, NumberKeys) or not isinstance(zones.high, NumberKeys) or not known.any():
+            return []
+        span = float(zones.high.array[known].max()) - float(zones.low.array[known].min())
+        most = self._blocks() / 2
+        steps = [(span / size, step) for size, step in _steps(term) if 2 <= span / size <= most]
+        steps.sort(key=lambda each: abs(math.log(each[0]) - math.log(self._blocks()) / 2))
+        return [step for _, step in steps[:_MAX_STEPS]]
+
+    def _is_same_column(self, one: str, other: str) -> bool:
+        terms = key_terms(self._common.scene.head.schema, (one, other)) if one != other else ()
+        return not terms or bool(set(leaves_in(terms[0])) & set(leaves_in(terms[1])))
+
+    def _blocks(self) -> int:
+        """Returns the number of blocks that the whole table would have."""
+        head = self._common.scene.head
+        target = block_target_of(head.properties)
+        return int(target.blocks_of(head.summary.row_count, head.summary.compressed_byte_size))
+
+    def _answers(self, keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], WhatIfAnswer]:
+        key = self._common.scene.head.cluster_key
+        now = () if key is None else key.columns
+        return {each: self._answer(each) for each in keys if each != now}
+
+    def _answer(self, key: tuple[str, ...]) -> WhatIfAnswer:
         check_deadline()
         common = self._common
         common.tried += 1
-        summary = common.scene.head.summary
-        target = block_target_of(common.scene.head.properties)
-        blocks = int(target.blocks_of(summary.row_count, summary.compressed_byte_size))
-        request = common.what_if(cluster_key=tuple(leaf.reference for leaf in leaves))
-        answer = LayoutTrial(common.scene, common.store, request, common.work.filters).reclustered(blocks)
+        request = common.what_if(cluster_key=key)
+        answer = LayoutTrial(common.scene, common.store, request, common.work.filters).reclustered(self._blocks())
         found = zip(common.work.filters, answer.filters, strict=True)
         return msgspec.structs.replace(answer, filters=tuple(self._with_indexes(*each) for each in found))
 
@@ -373,7 +438,7 @@ class _Keys:
         less = Cost(blocks=found.now.blocks, bytes=then.bytes * part, skip=1.0 - (1.0 - then.skip) * part)
         return msgspec.structs.replace(found, then=less)
 
-    def _best(self, answers: Mapping[tuple[Leaf, ...], WhatIfAnswer]) -> tuple[Leaf, ...] | None:
+    def _best(self, answers: Mapping[tuple[str, ...], WhatIfAnswer]) -> tuple[str, ...] | None:
         """Returns the key that saves most; one with a second column only if that saves a hundredth more."""
         gains = {key: gain_of(answer.filters) for key, answer in answers.items()}
         shares = {
@@ -382,13 +447,12 @@ class _Keys:
         best = max(shares, key=lambda key: shares[key], default=None)
         return best if best is not None and shares[best] >= 0 else None
 
-    def _candidate(self, leaves: tuple[Leaf, ...], answer: WhatIfAnswer) -> Candidate:
+    def _candidate(self, columns: tuple[str, ...], answer: WhatIfAnswer) -> Candidate:
         common = self._common
         gain = gain_of(answer.filters)
         if gain is None:
             raise AssertionError("the best key has a prediction")
         summary = common.scene.head.summary
-        columns = tuple(leaf.reference for leaf in leaves)
         base = Candidate(
             kind="cluster_key",
             text=f"The cluster key {', '.join(columns)}",
@@ -404,8 +468,7 @@ class _Keys:
         )
         return in_words(base, gain)
 
-    def _nothing(self, reason: str, leaves: tuple[Leaf, ...] = ()) -> Candidate:
-        columns = tuple(leaf.reference for leaf in leaves)
+    def _nothing(self, reason: str, columns: tuple[str, ...] = ()) -> Candidate:
         base = Candidate(
             kind="cluster_key",
             text=f"The cluster key {', '.join(columns)}" if columns else "Another cluster key",
@@ -417,6 +480,19 @@ class _Keys:
     @property
     def _name(self) -> str:
         return shlex.quote(self._common.table)
+
+
+def _steps(leaf: Leaf) -> Iterator[tuple[float, str]]:
+    """Yields expressions that have one value for each step of a column, and the size of a step in its numbers."""
+    name, dtype = leaf.reference, leaf.dtype
+    if dtype.name in ("timestamp", "timestamp_ntz"):
+        ticks = PER_SECOND[dtype.unit]
+        yield from ((float(seconds * ticks), f"date_trunc('{unit}', {name})") for unit, seconds in _UNITS)
+    elif dtype.name == "date":
+        coarse = [each for each in _UNITS if each[1] > _DAY_S]
+        yield from ((seconds / _DAY_S, f"trunc({name}, '{unit}')") for unit, seconds in coarse)
+    elif dtype.is_integer:
+        yield from ((10.0**digits, f"({name} DIV {10**digits})") for digits in range(1, 19))
 
 
 class _NewIndexes:
@@ -519,16 +595,6 @@ def _beside(found: Forecast, is_answered: bool) -> Forecast | Reads:
     return Reads(
         filter=found.filter, times=found.times, now=found.now, then=found.now, at_least=at_least, at_most=found.now
     )
-
-
-def expression_of(term: Term, schema: Schema, time_zone: str) -> str:
-    """Returns the SQL of a term, without backticks around its names where these are not needed."""
-    exact, plain = term_sql(term), term_text(term)
-    try:
-        is_same = term_key(term_of(plain, schema, time_zone)) == term_key(term_of(exact, schema, time_zone))
-    except InvalidRequest:
-        return exact
-    return plain if is_same else exact
 
 
 class _Refreshes:

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from lamella.snapshot.cluster import curve
 from lamella.snapshot.columnar.keys import BytesKeys, Keys, NumberKeys, WideKeys
@@ -20,19 +21,25 @@ from lamella.snapshot.columnar.zones import (
     Zones,
     is_wide,
     keys_of,
+    number_dtype,
 )
+from lamella.snapshot.expression.bound import BoundTerm, Derived, leaves_in
+from lamella.snapshot.function.base import Vector
 from lamella.snapshot.manifest import ClusterKind
+from lamella.snapshot.row_filter import RowTerms
 from lamella.snapshot.schema import DataType, Leaf
-from lamella.snapshot.workload.distribution import Sample, SampledColumn
+from lamella.snapshot.workload.distribution import Sample, SampledColumn, from_vectors
 
 #: Number of rows that determine the values of a block, for a column that it is not sorted by.
 _ENOUGH_ROWS: Final = 200
+#: Rows of one value of an expression that are looked at before and after a block.
+_MAX_RUN: Final = 1_000
 Rows = npt.NDArray[np.int64]
 
 
 def sorted_zones(
     sample: Sample,
-    keys: Sequence[Leaf],
+    keys: Sequence[BoundTerm],
     blocks: int,
     rows_per_block: float,
     rng: np.random.Generator,
@@ -42,24 +49,35 @@ def sorted_zones(
     ``keys``, or along a curve through them.
 
     There are fewer blocks if the sample has too few rows. Rows of equal keys are in random order, since a sort need not
-    be stable.
+    be stable. The sample has the columns of all keys.
     """
     count = len(next(iter(sample.values())).valid)
     blocks = max(1, min(blocks, count // 2))
     ties = rng.permutation(count)
     is_line = kind == "linear" or len(keys) == 1
-    order = _order(sample, keys, ties) if kind == "linear" or is_line else _along(kind, sample, keys, ties)
+    columns = [_column(key, sample, count) for key in keys]
+    order = _order(columns, ties) if kind == "linear" or is_line else _along(kind, columns, ties)
     edges = np.linspace(0, count, blocks + 1).round().astype(np.int64)
+    ranks = [_ranks(column)[order] for column in columns] if is_line else []
+    of_first = leaves_in(keys[0]) if keys and isinstance(keys[0], Derived) else ()
     found = {}
     for leaf, column in sample.items():
         sorted_column = SampledColumn(column.values[order], column.valid[order], column.nan[order], column.width)
         if is_line and keys and leaf == keys[0]:
             found[leaf] = _of_first_key(leaf.dtype, sorted_column, edges)
             continue
+        if is_line and leaf in of_first:
+            found[leaf] = _of_slices(leaf.dtype, sorted_column, *_runs(ranks[0], edges))
+            continue
         window = int(max(count / blocks, min(rows_per_block, _ENOUGH_ROWS)))
         middle = (edges[1:] + edges[:-1]) // 2
         starts = np.clip(middle - window // 2, 0, max(count - window, 0))
-        found[leaf] = _of_slices(leaf.dtype, sorted_column, starts, np.minimum(starts + window, count))
+        stops = np.minimum(starts + window, count)
+        if is_line and leaf in keys:
+            in_order = _sorted_inside(ranks[: list(keys).index(leaf)], edges)
+            starts = np.where(in_order, np.maximum(edges[:-1] - 1, 0), starts)
+            stops = np.where(in_order, np.minimum(edges[1:] + 1, count), stops)
+        found[leaf] = _of_slices(leaf.dtype, sorted_column, starts, stops)
     return found
 
 
@@ -100,18 +118,56 @@ def split_zones(zones: Zones, pieces: int, *, is_sorted: bool) -> Zones:
     return Zones(NumberKeys(first.astype(kind)), NumberKeys(last.astype(kind)), found.flags)
 
 
-def _order(sample: Sample, keys: Sequence[Leaf], ties: Rows) -> Rows:
-    columns: list[Any] = [ties]
-    columns += [_ranks(sample[key]) for key in reversed(keys)]
-    return np.asarray(np.lexsort(columns))
+def _column(key: BoundTerm, sample: Sample, count: int) -> SampledColumn:
+    """Returns the values of a key in the rows of a sample; null where an expression fails."""
+    if isinstance(key, Leaf):
+        return sample[key]
+    vectors: dict[BoundTerm, Vector] = {leaf: _vector(sample[leaf], leaf.dtype) for leaf in leaves_in(key)}
+    vector = RowTerms({}, count, vectors).vector(key)
+    valid = vector.valid if vector.failed is None else vector.valid & ~vector.failed
+    return from_vectors([Vector(vector.values, np.asarray(valid))])
 
 
-def _along(kind: Literal["zorder", "hilbert"], sample: Sample, keys: Sequence[Leaf], ties: Rows) -> Rows:
+def _vector(column: SampledColumn, dtype: DataType) -> Vector:
+    there = column.valid | column.nan
+    if dtype.order == "bytes":
+        values = [value if ok else b"" for value, ok in zip(column.values.tolist(), there.tolist(), strict=True)]
+        return Vector(pa.array(values, pa.large_binary()), there)
+    kind = np.dtype(object) if is_wide(dtype) else number_dtype(dtype)
+    numbers = np.where(there, column.values, 0)
+    numbers = np.array([int(value) for value in numbers], dtype=object) if is_wide(dtype) else numbers.astype(kind)
+    return Vector(numbers, there)
+
+
+def _runs(ranks: Rows, edges: Rows) -> tuple[Rows, Rows]:
+    """Returns for each block the rows from the first one with the value of its first row to the last one with that of
+    its last row, by the sorted ranks of the values; of long runs only a part."""
+    first, last = edges[:-1], np.maximum(edges[1:] - 1, edges[:-1])
+    starts = np.searchsorted(ranks, ranks[first], side="left")
+    stops = np.searchsorted(ranks, ranks[last], side="right")
+    return np.maximum(starts, first - _MAX_RUN), np.minimum(stops, last + 1 + _MAX_RUN)
+
+
+def _sorted_inside(ranks: Sequence[Rows], edges: Rows) -> npt.NDArray[np.bool_]:
+    """Returns the blocks whose rows have at most two values of the keys before one, so that they are sorted by it."""
+    differs = np.zeros(len(ranks[0]), dtype=np.int64)
+    for each in ranks:
+        differs[1:] |= each[1:] != each[:-1]
+    run = np.cumsum(differs)
+    return np.asarray(run[np.maximum(edges[1:] - 1, edges[:-1])] - run[edges[:-1]] <= 1)
+
+
+def _order(columns: Sequence[SampledColumn], ties: Rows) -> Rows:
+    ranks = [_ranks(column) for column in reversed(columns)]
+    return np.asarray(np.lexsort([ties, *ranks]))
+
+
+def _along(kind: Literal["zorder", "hilbert"], columns: Sequence[SampledColumn], ties: Rows) -> Rows:
     """Returns the order of the rows along a curve through quantiles of the keys, as a rewrite computes them."""
-    bits = curve.bits_for(len(keys))
+    bits = curve.bits_for(len(columns))
     points = []
-    for key in keys:
-        ranks = _ranks(sample[key])
+    for column in columns:
+        ranks = _ranks(column)
         _, first = np.unique(np.sort(ranks), return_index=True)
         below = first[np.searchsorted(np.unique(ranks), ranks)]  # rows with smaller values
         numbers = np.floor(below / max(len(ranks), 1) * float(1 << bits))

@@ -13,7 +13,7 @@ from lamella.snapshot.advice.relayout import merged_zones, sorted_zones
 from lamella.snapshot.advice.what_if import NOT_WHOLE, LayoutTrial, Rows, TrialFilter
 from lamella.snapshot.columnar.sidecar import joined_zones
 from lamella.snapshot.columnar.zones import MAY_NAN, MAY_NULL, MAY_NUMBER, Zones
-from lamella.snapshot.expression.bound import columns_of
+from lamella.snapshot.expression.bound import BoundTerm, columns_of, columns_of_terms
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.prune.outcome import NONE
 from lamella.snapshot.schema import Leaf
@@ -64,12 +64,12 @@ class RewriteTrial(LayoutTrial):
     """
 
     def rewritten(
-        self, job: RewriteJob, groups: Sequence[RewriteGroup], keys: Sequence[Leaf], kind: ClusterKind
+        self, job: RewriteJob, groups: Sequence[RewriteGroup], keys: Sequence[BoundTerm], kind: ClusterKind
     ) -> list[Reads]:
         """Returns what each filter would read. ``groups``: of numbers of blocks of the scene, all of the snapshot's
         with rows. ``keys``, ``kind``: the table's cluster key.
         """
-        leaves = [leaf for leaf in self._leaves(keys) if self._has_bounds(leaf)]
+        leaves = [leaf for leaf in self._leaves(columns_of_terms(keys)) if self._has_bounds(leaf)]
         is_gone = np.zeros(len(self._scene), dtype=bool)
         for group in groups:
             is_gone[group.blocks] = True
@@ -80,7 +80,7 @@ class RewriteTrial(LayoutTrial):
             merges = [each for each in groups if not (keys and (job == "recluster" or each.pieces > 1))]
             parts = [self._merged(merges, leaves)] if merges else []
             if sorts:
-                if any(not self._has_bounds(leaf) for leaf in keys):
+                if any(not self._has_bounds(leaf) for leaf in columns_of_terms(keys)):
                     reason = "the manifests have no bounds of the cluster key"
                     return [Reads(filter=f.text, times=f.times, now=self._now(f), reason=reason) for f in self._filters]
                 parts.append(self._sorted(sorts, leaves, keys, kind))
@@ -161,7 +161,7 @@ class RewriteTrial(LayoutTrial):
         return _Entries(zones, zones, nothing, pieces, nothing, size_bytes)
 
     def _sorted(
-        self, groups: Sequence[RewriteGroup], leaves: Sequence[Leaf], keys: Sequence[Leaf], kind: ClusterKind
+        self, groups: Sequence[RewriteGroup], leaves: Sequence[Leaf], keys: Sequence[BoundTerm], kind: ClusterKind
     ) -> _Entries:
         """Returns groups whose rows are sorted, from rows drawn from the statistics of their old blocks."""
         rows = self._scene.row_count.astype(np.float64)
@@ -175,7 +175,7 @@ class RewriteTrial(LayoutTrial):
             zones = self._sorted_group(group.blocks, rows, sampled, leaves, keys, group.pieces, kind)
             narrow.append(zones)
             wide.append({leaf: self._doubted(leaf, found) for leaf, found in zones.items()})
-            count = len(zones[keys[0]])
+            count = len(zones[leaves[0]])
             size_bytes.append(np.full(count, live_bytes / count))
         self._rests_on.append("rows drawn from the statistics of the old blocks")
         sizes = np.concatenate(size_bytes)
@@ -188,7 +188,7 @@ class RewriteTrial(LayoutTrial):
         rows: Any,
         sampled: int,
         leaves: Sequence[Leaf],
-        keys: Sequence[Leaf],
+        keys: Sequence[BoundTerm],
         pieces: int,
         kind: ClusterKind,
     ) -> dict[Leaf, Zones]:

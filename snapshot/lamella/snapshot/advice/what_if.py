@@ -13,6 +13,7 @@ from lamella.snapshot.advice.index_gain import LookUp, chance_of, chances_of, lo
 from lamella.snapshot.advice.relayout import cut_zones, merged_zones, sorted_zones, split_zones
 from lamella.snapshot.advice.scores import index_size, sized
 from lamella.snapshot.cluster.extent import extents
+from lamella.snapshot.cluster.key import key_terms
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NULL, MAY_NUMBER, NULLS_KNOWN, Zones
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind
@@ -24,6 +25,7 @@ from lamella.snapshot.expression.bound import (
     Comparison,
     Pair,
     columns_of,
+    columns_of_terms,
     leaves_of,
 )
 from lamella.snapshot.expression.text import text_of
@@ -35,7 +37,6 @@ from lamella.snapshot.manifest import SnapshotPointer, TableIndex
 from lamella.snapshot.prune.indexes import OpenIndex
 from lamella.snapshot.prune.outcome import NONE
 from lamella.snapshot.schema import Leaf
-from lamella.snapshot.schema.column import cluster_leaves
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse.block_sample import BlockSample, MeasuredIndex, read_columns, refined
 from lamella.snapshot.warehouse.finder import IndexAccess
@@ -390,30 +391,31 @@ class LayoutTrial(Trial):
 
     def reclustered(self, blocks: int | None = None) -> WhatIfAnswer:
         """Returns the answer for sorting by another key, in as many blocks, or in ``blocks`` of the whole table."""
-        keys = cluster_leaves(
+        keys = key_terms(
             self._scene.head.schema, self._request.cluster_key or (), case_sensitive=self._request.case_sensitive
         )
         if not keys:
             raise InvalidRequest("a cluster key needs at least one column")
-        leaves = self._leaves(keys)
+        columns = columns_of_terms(keys)
+        leaves = self._leaves(columns)
         count = len(self._scene)
         if blocks is not None and count:
             self._blocks_then = blocks
             count = max(1, round(blocks / self._share))
         mean_rows = float(self._scene.row_count.sum()) / count if count else 0.0
-        unbounded = [leaf.name for leaf in keys if not self._has_bounds(leaf)]
+        unbounded = [leaf.name for leaf in columns if not self._has_bounds(leaf)]
         if unbounded and not self._request.sample_blocks:
             reason = f"the manifests have no bounds of {unbounded[0]}{self._ask}"
             return self._answer([self._untold(each, reason) for each in self._filters])
         sample = self._read_sample(leaves) if self._request.sample_blocks else self._sampled_values(leaves)
-        if not count or not len(sample[keys[0]].valid):
+        if not count or not len(sample[columns[0]].valid):
             return self._answer([self._unchanged(each, "the table has no rows") for each in self._filters])
         zones = sorted_zones(sample, keys, count, mean_rows, self._rng)
         self._rests_on.append(NO_INDEXES)
         if self._read:
-            return self._answer([self._tried(each, zones, zones, len(zones[keys[0]])) for each in self._filters])
+            return self._answer([self._tried(each, zones, zones, len(zones[columns[0]])) for each in self._filters])
         wide = {leaf: self._doubted(leaf, found) for leaf, found in zones.items()}
-        return self._answer([self._tried(each, zones, wide, len(zones[keys[0]])) for each in self._filters])
+        return self._answer([self._tried(each, zones, wide, len(zones[columns[0]])) for each in self._filters])
 
     def resized(self) -> WhatIfAnswer:
         """Returns the answer for the same rows in the same order, in blocks of another size."""
@@ -538,7 +540,7 @@ class LayoutTrial(Trial):
 
     def _cluster_column(self) -> int | None:
         key = self._scene.head.cluster_key
-        return None if key is None else self._scene.head.schema.leaf(key.columns[0], case_sensitive=True).id
+        return None if key is None else columns_of_terms(key_terms(self._scene.head.schema, key.columns[:1]))[0].id
 
     def _sampled_values(self, leaves: Sequence[Leaf]) -> dict[Leaf, SampledColumn]:
         rows = self._scene.row_count.astype(np.float64)

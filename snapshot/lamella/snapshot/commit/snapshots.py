@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from lamella.snapshot.cluster.extent import BlockTarget
+from lamella.snapshot.cluster.key import key_texts, renamed_key
 from lamella.snapshot.commit.constraints import require_checks, require_no_nulls
 from lamella.snapshot.errors import LimitExceeded, SchemaConflict
 from lamella.snapshot.index.definition import redefined
@@ -28,14 +29,12 @@ from lamella.snapshot.manifest import (
 )
 from lamella.snapshot.manifest.block_arrays import BlockSequence
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.schema.evolution import (
     AllowExtraColumns,
     ReplaceColumns,
     SchemaChange,
     Versioned,
     evolve,
-    renamed_paths,
     schema_at,
 )
 from lamella.snapshot.source import restored_properties
@@ -303,7 +302,7 @@ def evolved_snapshot(
         schemas=base.history,
         summary=seen_summary(base.schema, schema, base.summary),
         block_schema_ids=schema_ids(base.groups, base.segments),
-        cluster_key_meta=key and (key[0], renamed_paths(base.schema, schema, key[1])),
+        cluster_key_meta=key and (key[0], renamed_key(base.schema, schema, key[1])),
         operation="schema",
         prev_manifest=prev_manifest,
     )
@@ -340,7 +339,7 @@ def seen_with_update(base: Snapshot, update: SchemaUpdate | None) -> Snapshot:
             seen = _same_snapshot(base, evolved)
     if key is None:
         return seen
-    columns = cluster_columns(seen.schema, key.columns)
+    columns = key_texts(seen.schema, key.columns)
     before = base.cluster_key
     if before is not None and (before.columns, before.kind) == (columns, key.kind):
         return msgspec.structs.replace(

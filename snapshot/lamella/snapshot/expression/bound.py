@@ -201,6 +201,11 @@ def leaves_in(term: BoundTerm) -> tuple[Leaf, ...]:
     return tuple(dict.fromkeys(leaf for argument in term.arguments for leaf in leaves_in(argument)))
 
 
+def columns_of_terms(terms: Sequence[BoundTerm]) -> tuple[Leaf, ...]:
+    """Returns the columns of terms, without duplicates, in the order of their first use."""
+    return tuple(dict.fromkeys(leaf for term in terms for leaf in leaves_in(term)))
+
+
 def columns_of(node: BoundPredicate) -> tuple[Leaf, ...]:
     """Returns the columns of a filter, without duplicates, in the order of their first use."""
     return columns_in(leaves_of(node))

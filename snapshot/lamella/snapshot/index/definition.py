@@ -16,7 +16,7 @@ from lamella.snapshot.expression.bound import BoundTerm, ConstantTerm, leaves_in
 from lamella.snapshot.expression.coerce import Unusable
 from lamella.snapshot.expression.nodes import Call, Cast, IsNull, Ref, Term
 from lamella.snapshot.expression.spark_casts import zone
-from lamella.snapshot.expression.text import term_sql
+from lamella.snapshot.expression.text import term_sql, term_text
 from lamella.snapshot.index.registry import kind_named
 from lamella.snapshot.manifest import TableIndex
 from lamella.snapshot.schema import Leaf, Schema
@@ -115,7 +115,7 @@ def redefined(index: TableIndex, table: Versioned) -> TableIndex:
         read = read_filter(f"({index.expression}) IS NULL", time_zone=index.time_zone)
         if not isinstance(read, IsNull):
             return index
-        expression = term_sql(_renamed(read.term, old, new))
+        expression = term_sql(renamed_term(read.term, old, new))
         term = term_of(expression, new, index.time_zone)
         options = kind_named(index.kind).options(term.dtype, index.options)
     except LamellaError:
@@ -132,7 +132,17 @@ def redefined(index: TableIndex, table: Versioned) -> TableIndex:
     )
 
 
-def _renamed(term: Term, old: Schema, new: Schema) -> Term:
+def expression_of(term: Term, schema: Schema, time_zone: str) -> str:
+    """Returns the SQL of a term, without backticks around its names where these are not needed."""
+    exact, plain = term_sql(term), term_text(term)
+    try:
+        is_same = term_key(term_of(plain, schema, time_zone)) == term_key(term_of(exact, schema, time_zone))
+    except InvalidRequest:
+        return exact
+    return plain if is_same else exact
+
+
+def renamed_term(term: Term, old: Schema, new: Schema) -> Term:
     """Returns a term over ``old`` with the column names of ``new``."""
     match term:
         case Ref(path):
@@ -141,9 +151,9 @@ def _renamed(term: Term, old: Schema, new: Schema) -> Term:
                 raise UnknownColumn(f"column {path!r} was dropped", column=path)
             return Ref(leaf.reference)
         case Cast(inner, target):
-            return Cast(_renamed(inner, old, new), target)
+            return Cast(renamed_term(inner, old, new), target)
         case Call(function, arguments):
-            return Call(function, tuple(_renamed(argument, old, new) for argument in arguments))
+            return Call(function, tuple(renamed_term(argument, old, new) for argument in arguments))
         case _:
             return term
 

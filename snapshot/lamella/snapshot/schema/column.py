@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from lamella.snapshot.concurrency import check_deadline
-from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LimitExceeded, UnknownColumn
+from lamella.snapshot.errors import InvalidSchema, LimitExceeded, UnknownColumn
 from lamella.snapshot.schema.types import PER_SECOND, DataType, TextLength, canonical_type, parse_type, text_length
 from lamella.snapshot.variant.paths import path_text, variant_steps
 
@@ -661,31 +661,3 @@ def _check_shredding(column: Column) -> None:
             raise InvalidSchema(
                 f"{path_text(path)} of {column.name!r} is inside another shredded field", column=column.name
             )
-
-
-#: Maximum columns of a cluster key.
-MAX_CLUSTER_COLUMNS = 16
-
-
-def cluster_leaves(schema: Schema, columns: Sequence[str], *, case_sensitive: bool = False) -> tuple[Leaf, ...]:
-    """Returns the columns of a cluster key, given by their paths.
-
-    Raises:
-        UnknownColumn: not a leaf column.
-        InvalidRequest: named twice, without an order, inside a list or map; more than :data:`MAX_CLUSTER_COLUMNS`.
-    """
-    if len(columns) > MAX_CLUSTER_COLUMNS:
-        raise InvalidRequest(f"a cluster key has at most {MAX_CLUSTER_COLUMNS} columns, not {len(columns)}")
-    leaves = tuple(schema.leaf(path, case_sensitive=case_sensitive) for path in columns)
-    for leaf in leaves:
-        if leaf.dtype.order is None or leaf.repeated:
-            raise InvalidRequest(f"rows cannot be ordered by column {leaf.name!r} ({leaf.dtype})", column=leaf.name)
-    if len({leaf.id for leaf in leaves}) != len(leaves):
-        names = [leaf.name for leaf in leaves]
-        raise InvalidRequest("cluster_key has a column more than once", cluster_key=names)
-    return leaves
-
-
-def cluster_columns(schema: Schema, columns: Sequence[str]) -> tuple[str, ...]:
-    """Returns the columns of a cluster key with the spelling of the schema."""
-    return tuple(leaf.reference for leaf in cluster_leaves(schema, columns))

@@ -352,19 +352,6 @@ def physical_names(table: Versioned, block_schema_id: int) -> dict[int, tuple[st
     return dict(schema_at(table, block_schema_id).paths())
 
 
-def renamed_paths(old: Schema, new: Schema, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names under ``new`` of leaves given by dotted names under ``old``; raises InvalidSchema for a dropped
-    one."""
-    leaves = new.by_id()
-    found = []
-    for name in names:
-        column_id = old.leaf(name).id
-        if column_id not in leaves:
-            raise InvalidSchema(f"column {name!r} is part of the cluster key and cannot be dropped", column=name)
-        found.append(leaves[column_id].reference)
-    return tuple(found)
-
-
 _Siblings = tuple[Column, ...]
 
 

@@ -19,10 +19,11 @@ from lamella.snapshot.columnar.keys import BytesKeys, Keys, Mask, NumberKeys, Wi
 from lamella.snapshot.columnar.points import Points, ranked
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NUMBER, Zones
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.expression.bound import BoundTerm
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.prune.block_layer import Layers
 from lamella.snapshot.prune.top_k import value_at
-from lamella.snapshot.schema import DataType, Leaf
+from lamella.snapshot.schema import DataType
 from lamella.snapshot.stats.bound import Value
 from lamella.snapshot.warehouse.layouts import LayoutScan, key_of
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -102,8 +103,8 @@ class KeyAxis(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return bisect_right(range(self.point_count), value, key=self.value)
 
 
-def axis_of(leaf: Leaf, zones: Zones, row_count: Rows) -> KeyAxis:
-    """Returns the axis of a column, from its zone maps and the rows of each block."""
+def axis_of(term: BoundTerm, zones: Zones, row_count: Rows) -> KeyAxis:
+    """Returns the axis of a term of a key, from its zone maps and the rows of each block."""
     has_value = zones.has(MAY_NUMBER) & (row_count > 0)
     lows = np.flatnonzero(has_value & zones.has(LOW_KNOWN))
     highs = np.flatnonzero(has_value & zones.has(HIGH_KNOWN))
@@ -115,7 +116,7 @@ def axis_of(leaf: Leaf, zones: Zones, row_count: Rows) -> KeyAxis:
         high[:] = len(points)
         high[highs] = high_ranks
     low[~has_value], high[~has_value] = 0, -1
-    return KeyAxis(column=leaf.name, dtype=leaf.dtype, points=points.keys, low=_short(low), high=_short(high))
+    return KeyAxis(column=term.name, dtype=term.dtype, points=points.keys, low=_short(low), high=_short(high))
 
 
 class KeyAxes:
@@ -134,11 +135,11 @@ class KeyAxes:
             InvalidRequest, UnknownColumn: an invalid key, no key, or no such column in it.
         """
         layers = self._layers(pointer)
-        leaves = key_of(layers.head, columns).leaves
-        if number >= len(leaves):
-            raise InvalidRequest(f"the key has {len(leaves)} columns, and none has the number {number + 1}")
-        leaf = leaves[number]
-        return self._axes.load((layers.head.snapshot_id, leaf), lambda: self._made(layers, leaf))
+        terms = key_of(layers.head, columns).terms
+        if number >= len(terms):
+            raise InvalidRequest(f"the key has {len(terms)} columns, and none has the number {number + 1}")
+        term = terms[number]
+        return self._axes.load((layers.head.snapshot_id, term), lambda: self._made(layers, term))
 
     def counts(self, name: Hashable, make: Callable[[], Rows]) -> Rows:
         """Returns counts of a snapshot's blocks, made once for each name, which says all that they rest on."""
@@ -149,9 +150,9 @@ class KeyAxes:
 
         return self._counts.load(name, made)
 
-    def _made(self, layers: Layers, leaf: Leaf) -> tuple[KeyAxis, int]:
-        scan = LayoutScan(self._manifests, layers, (leaf,))
-        axis = axis_of(leaf, scan.zones(leaf), scan.row_count)
+    def _made(self, layers: Layers, term: BoundTerm) -> tuple[KeyAxis, int]:
+        scan = LayoutScan(self._manifests, layers, (term,))
+        axis = axis_of(term, scan.key_zones((term,))[0], scan.row_count)
         return axis, axis.low.nbytes + axis.high.nbytes + _size_bytes(axis.points) + _AXIS_BYTES
 
 

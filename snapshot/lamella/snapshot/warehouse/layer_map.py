@@ -17,7 +17,7 @@ from lamella.snapshot.manifest import ClusterKind, SnapshotPointer
 from lamella.snapshot.prune.block_layer import Layers, number_of_segment
 from lamella.snapshot.prune.outcome import NONE
 from lamella.snapshot.prune.result import Codes, PruneResult
-from lamella.snapshot.warehouse.layouts import Key, LayoutScan, key_of
+from lamella.snapshot.warehouse.layouts import Key, LayoutScan, key_of, segment_zones
 from lamella.snapshot.warehouse.manifests import Manifests
 
 Numbers = npt.NDArray[np.int64]
@@ -112,11 +112,11 @@ class LayerMaps:
         """
         layers = self._layers(pointer)
         key = key_of(layers.head, columns, kind) if columns or layers.head.cluster_key is not None else None
-        name = (layers.head.snapshot_id, None if key is None else (key.kind, key.leaves))
+        name = (layers.head.snapshot_id, None if key is None else (key.kind, key.terms))
         return self._maps.load(name, lambda: self._made(layers, key))
 
     def _made(self, layers: Layers, key: Key | None) -> tuple[LayerMap, int]:
-        scan = LayoutScan(self._manifests, layers, () if key is None else key.leaves)
+        scan = LayoutScan(self._manifests, layers, () if key is None else key.terms)
         counts = layers.segments.numbers("block_count")
         depth: Any = None
         by_segment, is_exact = False, True
@@ -134,7 +134,7 @@ class LayerMaps:
             row_count=_fixed(scan.row_count),
             file_size=_fixed(scan.file_size),
             depth=None if depth is None else _fixed(depth.astype(np.int32)),
-            columns=() if key is None else tuple(leaf.name for leaf in key.leaves),
+            columns=() if key is None else tuple(term.name for term in key.terms),
             kind=None if key is None else key.kind,
             depth_of="segment" if by_segment else "block",
             is_exact=is_exact,
@@ -211,10 +211,10 @@ class LayerMaps:
 
 def _extents(layers: Layers, scan: LayoutScan, key: Key) -> tuple[Extents, bool]:
     """Returns the extents of the blocks, or (True) those of their segments."""
-    found = scan.extents(key.kind, key.leaves)
+    found = scan.extents(key.kind, key.terms)
     if not isinstance(found, Boxes) or int((scan.row_count > 0).sum()) <= EXACT:
         return found, False
-    return extents(key.kind, [layers.segments.zones(leaf.id, leaf.dtype) for leaf in key.leaves]), True
+    return extents(key.kind, segment_zones(layers, key.terms)), True
 
 
 def _depth(found: Extents, row_count: Numbers) -> tuple[Numbers, bool]:

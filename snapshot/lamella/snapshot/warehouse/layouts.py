@@ -13,6 +13,7 @@ import numpy.typing as npt
 from lamella.snapshot.cluster.depth import DepthSummary, box_depths, interval_depths, summary
 from lamella.snapshot.cluster.extent import NOT_WRITTEN, Extents, Intervals, Sizes, block_target_of, extents, mass_of
 from lamella.snapshot.cluster.health import Health, health
+from lamella.snapshot.cluster.key import key_terms, key_texts, key_zones
 from lamella.snapshot.cluster.regroup import RegroupAims, Regrouping, regroup
 from lamella.snapshot.columnar import Sidecar, Zones, zones_of
 from lamella.snapshot.columnar.chunk import NEEDED, Chunk
@@ -21,14 +22,13 @@ from lamella.snapshot.columnar.sidecar import CLUSTERED, SidecarRefs, joined_zon
 from lamella.snapshot.commit.snapshots import seen_blocks
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate, bind
-from lamella.snapshot.expression.bound import BoundPredicate
+from lamella.snapshot.expression.bound import BoundPredicate, BoundTerm, columns_of_terms
 from lamella.snapshot.manifest import ClusterKind, ObjectRef, SegmentRef, Snapshot, SnapshotPointer, decode_segment
 from lamella.snapshot.manifest.block_key import Identity, identities
 from lamella.snapshot.prune.block_layer import Layers
 from lamella.snapshot.prune.evaluate import evaluate
 from lamella.snapshot.prune.outcome import NONE, verdicts
 from lamella.snapshot.schema import Leaf
-from lamella.snapshot.schema.column import cluster_leaves
 from lamella.snapshot.stats import ColumnStats
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.read_costs import ReadCosts
@@ -49,13 +49,13 @@ Rows = npt.NDArray[np.int64]
 class OnOneKey:
     """Blocks, which determine the distribution of rows, and segments, whether they are in the table or not.
 
-    ``blocks``, ``segments``: the zone maps of the key's columns, each of all of them; ``rows``: of each block.
+    ``blocks``, ``segments``: the zone maps of the key's terms, each of all of them; ``rows``: of each block.
     """
 
     def __init__(
         self,
         kind: ClusterKind,
-        leaves: Sequence[Leaf],
+        terms: Sequence[BoundTerm],
         blocks: Sequence[Zones],
         rows: Rows,
         segments: Sequence[Zones],
@@ -63,8 +63,8 @@ class OnOneKey:
         found = extents(
             kind,
             [
-                joined_zones(leaf.dtype, [of_blocks, of_segments])
-                for leaf, of_blocks, of_segments in zip(leaves, blocks, segments, strict=True)
+                joined_zones(term.dtype, [of_blocks, of_segments])
+                for term, of_blocks, of_segments in zip(terms, blocks, segments, strict=True)
             ],
         )
         first, count = len(rows), len(segments[0])
@@ -107,10 +107,10 @@ _AT_ONCE: Final = 16
 class LayoutScan:
     """The blocks of a snapshot, one after another in its order; about 40 bytes per block, plus the zone maps.
 
-    ``leaves``: columns that will be used; others are read on first access.
+    ``terms``: those whose columns will be used; others are read on first access.
     """
 
-    def __init__(self, manifests: Manifests, layers: Layers, leaves: Sequence[Leaf] = ()) -> None:
+    def __init__(self, manifests: Manifests, layers: Layers, terms: Sequence[BoundTerm] = ()) -> None:
         self._manifests = manifests
         self._layers = layers
         self.head = layers.head
@@ -118,6 +118,7 @@ class LayoutScan:
         #: For each block the number of its segment.
         self.segment: Rows = np.repeat(np.arange(len(counts)), counts)
         self._starts = np.cumsum(counts) - counts
+        leaves = columns_of_terms(terms)
         columns: list[list[Rows]] = [[np.zeros(0, dtype=np.int64)] for _ in _NUMBERS]
         for chunk in self._chunks():
             chunk.prepare(leaves, self._load, _NUMBERS)
@@ -170,9 +171,13 @@ class LayoutScan:
             found = self._zones[leaf] = joined_zones(leaf.dtype, parts) if parts else nothing
         return found
 
-    def extents(self, kind: ClusterKind, leaves: Sequence[Leaf]) -> Extents:
+    def key_zones(self, terms: Sequence[BoundTerm]) -> list[Zones]:
+        """Returns the zone maps of the terms of a key."""
+        return [key_zones(term, self.zones, len(self)) for term in terms]
+
+    def extents(self, kind: ClusterKind, terms: Sequence[BoundTerm]) -> Extents:
         """Returns the extents of the blocks on a key."""
-        return extents(kind, [self.zones(leaf) for leaf in leaves])
+        return extents(kind, self.key_zones(terms))
 
     def may_match(self, node: BoundPredicate) -> Mask:
         """Returns the blocks that may have a row for which the filter is true, by their bounds."""
@@ -238,7 +243,7 @@ class Where(msgspec.Struct, frozen=True, eq=False):
 class Key(msgspec.Struct, frozen=True, eq=False):
     """A key of a snapshot. ``key_id``: of its own key; None: of a candidate key."""
 
-    leaves: tuple[Leaf, ...]
+    terms: tuple[BoundTerm, ...]
     kind: ClusterKind
     key_id: int | None
 
@@ -291,7 +296,7 @@ class Layouts:
         layers = self._layers(pointer)
         head = layers.head
         key = key_of(head, columns, kind)
-        scan = LayoutScan(self._manifests, layers, key.leaves)
+        scan = LayoutScan(self._manifests, layers, key.terms)
         chosen = scan.row_count > 0
         if where is not None:
             node = bind(where.predicate, head.schema, time_zone=where.time_zone, case_sensitive=where.case_sensitive)
@@ -300,10 +305,10 @@ class Layouts:
         sizes = scan.sizes(of_own_key=key.key_id is not None).take(rows)
         both = OnOneKey(
             key.kind,
-            key.leaves,
-            [scan.zones(leaf) for leaf in key.leaves],
+            key.terms,
+            scan.key_zones(key.terms),
             scan.row_count,
-            [layers.segments.zones(leaf.id, leaf.dtype) for leaf in key.leaves],
+            segment_zones(layers, key.terms),
         )
         found = health(both.blocks.take(rows), sizes, block_target_of(head.properties), seed=_SEED)
         costs, left_out = self._costs.of(pointer, recorded)
@@ -311,7 +316,7 @@ class Layouts:
         return ClusteringAnswer(
             snapshot_id=head.snapshot_id,
             timestamp_ms=head.timestamp_ms,
-            columns=tuple(leaf.name for leaf in key.leaves),
+            columns=tuple(term.name for term in key.terms),
             kind=key.kind,
             key_id=key.key_id,
             blocks_total=len(scan),
@@ -330,9 +335,9 @@ class Layouts:
         if layers.head.cluster_key is None:
             return None
         key = key_of(layers.head)
-        scan = LayoutScan(self._manifests, layers, key.leaves)
+        scan = LayoutScan(self._manifests, layers, key.terms)
         rows = np.flatnonzero(scan.row_count > 0)
-        return _depths(extents(key.kind, [scan.zones(leaf).take(rows) for leaf in key.leaves])).average_depth
+        return _depths(extents(key.kind, [zones.take(rows) for zones in scan.key_zones(key.terms)])).average_depth
 
     def deleted_bytes(self, pointer: SnapshotPointer) -> int:
         """Returns the bytes of the deleted rows of a snapshot: of each block with a known number of them, as much of
@@ -358,8 +363,8 @@ class Layouts:
         layers = self._layers(pointer)
         key = key_of(layers.head, request.key, request.kind)
         aims = self._aims(request)
-        scan = LayoutScan(self._manifests, layers, key.leaves)
-        zones = [scan.zones(leaf) for leaf in key.leaves]
+        scan = LayoutScan(self._manifests, layers, key.terms)
+        zones = scan.key_zones(key.terms)
         numbers, segment_of = np.unique(scan.segment, return_inverse=True)
         plan = regroup(extents(key.kind, zones), scan.row_count, segment_of, aims)
         first = np.searchsorted(scan.segment, numbers)
@@ -368,8 +373,8 @@ class Layouts:
             if request.dry_run or (written and until()):
                 break
             written.append(self._rearranging.write(pointer, _swap(group.segments, group.blocks, numbers, first)))
-        of_segments = [_with(leaf, layers.segments.zones(leaf.id, leaf.dtype), written) for leaf in key.leaves]
-        cost = OnOneKey(key.kind, key.leaves, zones, scan.row_count, of_segments)
+        of_segments = segment_zones(layers, key.terms, [ref for each in written for ref in each.new])
+        cost = OnOneKey(key.kind, key.terms, zones, scan.row_count, of_segments)
         count = len(layers.segments)
         gains = []
         start = count
@@ -413,12 +418,11 @@ def key_of(head: Snapshot, columns: Sequence[str] = (), kind: ClusterKind = "lin
     """
     own = head.cluster_key
     if columns:
-        leaves = cluster_leaves(head.schema, columns)
-        is_own = own is not None and (tuple(leaf.name for leaf in leaves), kind) == (own.columns, own.kind)
-        return Key(leaves, kind, own.key_id if own is not None and is_own else None)
+        is_own = own is not None and (key_texts(head.schema, columns), kind) == (own.columns, own.kind)
+        return Key(key_terms(head.schema, columns), kind, own.key_id if own is not None and is_own else None)
     if own is None:
         raise InvalidRequest("the table has no cluster key: give the columns of a key")
-    return Key(cluster_leaves(head.schema, own.columns), own.kind, own.key_id)
+    return Key(key_terms(head.schema, own.columns), own.kind, own.key_id)
 
 
 def _depths(found: Extents) -> DepthSummary:
@@ -451,7 +455,7 @@ def _members(found: Health, key: Key) -> dict[str, Any]:
             bytes=each.size_bytes,
             ideal_blocks=each.ideal_blocks,
             ideal_bytes=each.ideal_bytes,
-            column=None if each.column is None else key.leaves[each.column].name,
+            column=None if each.column is None else key.terms[each.column].name,
         )
         for each in found.look_ups
     )
@@ -478,7 +482,11 @@ def _swap(segments: Any, blocks: Sequence[Any], numbers: Any, first: Any) -> Swa
     return Swap(rows=tuple(rows.tolist()), made=tuple(made))
 
 
-def _with(leaf: Leaf, of_segments: Zones, written: Sequence[Written]) -> Zones:
-    """Returns the zone map of a column over all segments of a snapshot, followed by those of new ones."""
-    new = [ref for each in written for ref in each.new]
-    return joined_zones(leaf.dtype, [of_segments, zones_of_refs(leaf, new)]) if new else of_segments
+def segment_zones(layers: Layers, terms: Sequence[BoundTerm], new: Sequence[SegmentRef] = ()) -> list[Zones]:
+    """Returns the zone maps of terms over all segments of a snapshot, followed by those of ``new`` ones."""
+
+    def lookup(leaf: Leaf) -> Zones:
+        found = layers.segments.zones(leaf.id, leaf.dtype)
+        return joined_zones(leaf.dtype, [found, zones_of_refs(leaf, new)]) if new else found
+
+    return [key_zones(term, lookup, len(layers.segments) + len(new)) for term in terms]

@@ -10,14 +10,15 @@ import numpy as np
 
 from lamella.snapshot.cluster.compaction import Limits, pack
 from lamella.snapshot.cluster.extent import BlockTarget, Boxes, Extents, block_target_of
+from lamella.snapshot.cluster.key import key_terms
 from lamella.snapshot.cluster.selection import Aims, select
 from lamella.snapshot.columnar.keys import Mask
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind, read_filter
+from lamella.snapshot.expression.bound import columns_of_terms
 from lamella.snapshot.manifest import SnapshotPointer, require_features
 from lamella.snapshot.prune.block_layer import Layers
 from lamella.snapshot.schema import Leaf
-from lamella.snapshot.schema.column import cluster_leaves
 from lamella.snapshot.warehouse.layouts import LayoutScan, Rows
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.objects import Lookup
@@ -100,7 +101,7 @@ class Planning:
         scan, key = planned.scan, planned.scan.head.cluster_key
         described: tuple[Leaf, ...] = ()
         if request.job == "recluster" and key is not None and isinstance(planned.where, Boxes):
-            described = cluster_leaves(scan.head.schema, key.columns)
+            described = columns_of_terms(key_terms(scan.head.schema, key.columns))
         tasks = [
             PlannedTask(
                 blocks=self._facts(scan, each.blocks),
@@ -146,7 +147,7 @@ class Planning:
         key = scan.head.cluster_key
         where: Extents | None = None
         if key is not None:
-            where = scan.extents(key.kind, cluster_leaves(scan.head.schema, key.columns))
+            where = scan.extents(key.kind, key_terms(scan.head.schema, key.columns))
         if request.job == "compact":
             return _compact(scan, where, target, request, allowed)
         if where is None:

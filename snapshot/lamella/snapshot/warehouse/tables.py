@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from lamella.snapshot import commit as commits
+from lamella.snapshot.cluster.key import key_texts
 from lamella.snapshot.commit.snapshots import rolled_back_snapshot
 from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.errors import BlocksGone, ObjectNotFound
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import Block, ClusterKind, DeleteFile, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.schema import Schema
-from lamella.snapshot.schema.column import cluster_columns
 from lamella.snapshot.schema.evolution import SchemaChange
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse.commits import CommitResult
@@ -83,12 +83,12 @@ class Definitions:
         """Write the snapshot that follows ``base`` with another cluster key, or none without ``columns``.
 
         Columns are spelled as in the schema of ``base``; no segment is rewritten. Raises UnknownColumn, InvalidRequest:
-        see :func:`lamella.snapshot.schema.column.cluster_columns`.
+        see :func:`lamella.snapshot.cluster.key.key_texts`.
         """
         snapshot = self._manifests.snapshot(base)
         following = commits.clustered_snapshot(
             snapshot,
-            cluster_columns(snapshot.schema, columns),
+            key_texts(snapshot.schema, columns),
             kind,
             snapshot_id=str(self._ids.new()),
             now_ms=now_ms,
