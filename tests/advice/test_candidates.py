@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -95,6 +97,61 @@ def only(found: Sequence[Candidate], kind: str, expression: str | None = None) -
         if each.kind == kind and (expression is None or (each.index and each.index.expression == expression))
     )
     return one
+
+
+def test_a_key_is_tried_in_coarser_steps_before_a_second_column(folder: Path) -> None:
+    """Ranges of weeks, and look-ups of a code within a week: rows of a week sorted by code answer both, rows sorted by
+    time or by code alone one of them. The prediction is that of the files written so."""
+    rng = np.random.default_rng(4)
+    monday = dt.datetime(2023, 11, 13, tzinfo=dt.UTC)
+    moments = np.sort(rng.integers(0, 28 * 86_400, ROWS)) * 1_000_000 + int(monday.timestamp()) * 1_000_000
+    given = pa.table(
+        {"at": pa.array(moments, pa.timestamp("us", "UTC")), "code": pa.array(rng.integers(0, 1_000, ROWS))}
+    )
+    shuffled = cut(given.take(rng.permutation(ROWS)))
+    table = RealTable(folder, shuffled, segment_blocks=15, properties={"target_block_rows": "100"})
+    weeks = [(monday + dt.timedelta(days=7 * n), monday + dt.timedelta(days=7 * n + 7)) for n in range(4)]
+    ranges = [f"at >= TIMESTAMP '{low:%F %T}' AND at < TIMESTAMP '{high:%F %T}'" for low, high in weeks]
+    filters = [*ranges, *(f"{text} AND code = {code}" for text in ranges for code in rng.integers(0, 1_000, 3))]
+    key = only(candidates(table, [recorded(text) for text in filters]).candidates, "cluster_key")
+    assert key.cluster_key == ("date_trunc('WEEK', at)", "code")
+    assert shlex.split(key.command.partition(" && ")[0])[-2:] == list(key.cluster_key)
+    assert key.gain is not None
+    skipped = {}
+    for name, columns in {"week": ("week", "code"), "time": ("at",), "code": ("code",)}.items():
+        by_week = given.append_column("week", pc.floor_temporal(given["at"], unit="week"))
+        order = pc.sort_indices(by_week, sort_keys=[(column, "ascending") for column in columns])
+        done = RealTable(folder, cut(given.take(order)), segment_blocks=15)
+        skipped[name] = float(np.mean([done.skipped(text) for text in filters]))
+    assert key.gain.after.skip == pytest.approx(skipped["week"], abs=0.05)
+    assert skipped["week"] > max(skipped["time"], skipped["code"])
+
+
+def test_a_condition_that_filters_share_is_tried_before_the_best_column(folder: Path) -> None:
+    """Filters that only read what is not deleted, a third of the rows, by ranges of numbers."""
+    rng = np.random.default_rng(7)
+    deleted = pa.array([None if rng.random() < 0.3 else 1 for _ in range(ROWS)], pa.int64())
+    given = pa.table({"seq": pa.array(rng.permutation(ROWS)), "deleted": deleted})
+    table = RealTable(folder, cut(given), segment_blocks=15, properties={"target_block_rows": "100"})
+    filters = [f"deleted IS NULL AND seq BETWEEN {low} AND {low + 1_000}" for low in range(0, 3_000, 300)]
+    key = only(candidates(table, [recorded(text) for text in filters]).candidates, "cluster_key")
+    assert key.cluster_key == ("deleted IS NULL", "seq")
+    assert key.gain is not None
+    order = pc.sort_indices(
+        given.append_column("there", given["deleted"].is_null()),
+        sort_keys=[("there", "ascending"), ("seq", "ascending")],
+    )
+    done = RealTable(folder, cut(given.take(order)), segment_blocks=15)
+    assert key.gain.after.skip == pytest.approx(float(np.mean([done.skipped(text) for text in filters])), abs=0.05)
+
+
+def test_an_expression_of_the_filters_is_tried_as_a_key(folder: Path) -> None:
+    """Named as the filter names it; one that does not follow a column is not."""
+    table = RealTable(folder, cut(rows()), segment_blocks=15)
+    filters = [recorded(f"code DIV 700 = {n}") for n in range(0, 40, 4)] + [recorded("code % 5 = 3")]
+    key = only(candidates(table, filters).candidates, "cluster_key")
+    assert key.cluster_key in (("code",), ("(code DIV 700)",))
+    assert not any("%" in each for each in key.cluster_key)
 
 
 def report(table: RealTable, text: str) -> Reported:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -185,6 +186,48 @@ def test_another_cluster_key_skips_what_was_foretold(
         assert found.now.skip == pytest.approx(mean_skip(table, filters))
         assert skip_then(found) == pytest.approx(mean_skip(done, filters), abs=0.05), name
         assert found.blocks_read == sample_blocks
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("key", "sample_blocks"),
+    [
+        (("day DIV 40", "customer"), 0),
+        (("day DIV 40", "customer"), 60),
+        (("day DIV 90", "customer"), 0),
+        (("day DIV 90", "customer"), 60),
+        (("left(id, 18)", "day"), 0),
+        (("floor(price)", "day"), 60),  # statistics do not tell how many rows have a price
+    ],
+)
+def test_a_cluster_key_of_expressions_skips_what_was_foretold(
+    folder: Path, table: RealTable, key: tuple[str, ...], sample_blocks: int
+) -> None:
+    """Filters over the column of the expression, the other one, and both, within five points of the files written
+    anew, sorted by values that pyarrow computes."""
+    given = rows().take(np.random.default_rng(5).permutation(ROWS))
+    values = {
+        "day DIV 40": pc.divide(given["day"], 40),
+        "day DIV 90": pc.divide(given["day"], 90),
+        "left(id, 18)": pc.utf8_slice_codeunits(given["id"], 0, 18),
+        "floor(price)": pc.floor(given["price"]),
+    }
+    order = pc.sort_indices(
+        pa.table({"first": values[key[0]], "second": given[key[1]]}),
+        sort_keys=[("first", "ascending"), ("second", "ascending")],
+    )
+    done = RealTable(folder, cut(given.take(order)), segment_blocks=25)
+    rng = Random(8)
+    for name, filters in {
+        "first": [f"price BETWEEN {low} AND {low * 1.3}" for low in (rng.uniform(5, 90) for _ in range(20))],
+        "days": [f"day >= {low} AND day < {low + 20}" for low in range(0, 340, 20)],
+        "customers": look_ups("customer", 30),
+        "both": [f"day BETWEEN {low} AND {low + 19} AND customer = {3 * rng.randrange(4000)}" for low in range(340)],
+        "ids": look_ups("id", 20),
+    }.items():
+        found = what_if(table, filters, cluster_key=key, sample_blocks=sample_blocks)
+        assert found.now.skip == pytest.approx(mean_skip(table, filters))
+        assert skip_then(found) == pytest.approx(mean_skip(done, filters), abs=0.05), name
 
 
 @pytest.mark.slow

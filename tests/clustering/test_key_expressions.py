@@ -62,8 +62,34 @@ ORDERED = (
     "CAST(t AS DATE)",
     "date(w)",
     "`p`.`odd (name)` DIV 10",
+    "a > 100",
+    "NOT (n >= -5)",
+    "x <= 1.5",
+    "m < 3",
+    "a DIV 10 > 3",
+    "t < TIMESTAMP '2000-01-01 00:00:00'",
+    "s > 'ab'",
+    "s IS NULL",
+    "d IS NOT NULL",
 )
-UNORDERED = ("a % 16", "abs(a)", "lower(s)", "length(s)", "hour(t)", "month(d)", "a + n", "100 / x", "100 DIV a")
+UNORDERED = (
+    "a % 16",
+    "abs(a)",
+    "lower(s)",
+    "length(s)",
+    "hour(t)",
+    "month(d)",
+    "a + n",
+    "100 / x",
+    "100 DIV a",
+    "a = 5",
+    "a <> 5",
+    "a > n",
+    "s LIKE 'a%'",
+    "a > 1 AND n > 2",
+    "a IN (1, 2)",
+    "a % 2 > 0",
+)
 
 _DAYS = st.dates(dt.date(1890, 1, 1), dt.date(2100, 12, 31))
 _TIMES = st.datetimes(dt.datetime(1890, 1, 1), dt.datetime(2100, 12, 31))  # noqa: DTZ001 - strategies take no zone
@@ -221,7 +247,9 @@ def test_text_that_names_a_column_is_the_column() -> None:
         ("nothing", UnknownColumn),
         ("floor(nothing)", UnknownColumn),
         ("floor(a", InvalidFilter),
-        ("a > 4", InvalidRequest),
+        ("a > 'x'", InvalidRequest),
+        ("1 > 0", InvalidRequest),
+        ("nothing > 3", UnknownColumn),
         ("1 + 1", InvalidRequest),
         ("floor(s)", InvalidRequest),
         ("p", UnknownColumn),
@@ -246,7 +274,7 @@ def test_changes_of_columns_reach_the_expressions() -> None:
         snapshot_id="s0",
         table_id="t",
         schema=SCHEMA,
-        cluster_key=key_texts(SCHEMA, ("date_trunc('DAY', t)", "n * 2")),
+        cluster_key=key_texts(SCHEMA, ("date_trunc('DAY', t)", "n * 2", "w IS NULL")),
         cluster_kind="linear",
         properties={},
         now_ms=1,
@@ -257,8 +285,9 @@ def test_changes_of_columns_reach_the_expressions() -> None:
 
     assert evolved(RenameColumn(column=("t",), name="at it")).columns == (
         *key_texts(Schema.assign([Column(name="at it", type="timestamp")]), ("date_trunc('DAY', `at it`)",)),
-        first.cluster_key.columns[1],  # type: ignore[union-attr]
+        *first.cluster_key.columns[1:],  # type: ignore[union-attr]
     )
+    assert evolved(RenameColumn(column=("w",), name="gone at")).columns[2] == "`gone at` IS NULL"
     with pytest.raises(InvalidSchema, match="part of the cluster key"):
         evolved(DropColumn(column=("t",)))
     assert evolved(WidenColumn(column=("n",), type="int64")).key_id == 0

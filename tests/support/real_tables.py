@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -34,6 +34,7 @@ class RealTable:
         *,
         verify: bool = True,
         segment_blocks: int = 1000,
+        properties: Mapping[str, str] | None = None,
         write: Callable[[pa.Table, Path], object] = pq.write_table,
     ) -> None:
         self.store = FsspecStore()
@@ -48,7 +49,7 @@ class RealTable:
             locations.append(f"file://{data / f'{number:05}.parquet'}")
         schema = schema_of(read_footer(self.store, locations[0]))
         table_id = str(uuid4())
-        pointer = self.warehouse.create(table_id, schema, now_ms=1)
+        pointer = self.warehouse.create(table_id, schema, properties=properties, now_ms=1)
         taken, refused = ingest(self.store, locations, schema, workers=2, verify=verify)
         assert not refused
         refs = self.warehouse.prepare(table_id, schema, taken)

@@ -479,25 +479,26 @@ class RowFilter:
                 test = self._tests[node]
                 if isinstance(test, TextMatch):
                     return matched(test.pattern, rows.vector(test.term))
-                return _bound_truth(test, rows)
+                return row_truth(test, rows)
 
 
-def _bound_truth(node: BoundPredicate, rows: RowTerms) -> Truth:
+def row_truth(node: BoundPredicate, rows: RowTerms) -> Truth:
+    """Returns whether each row matches a filter without parts that cannot be evaluated row by row."""
     match node:
         case Fixed(value):
             return everywhere(value, rows.count)
         case BoundAnd(children):
-            parts = (_bound_truth(child, rows) for child in children)
+            parts = (row_truth(child, rows) for child in children)
             return reduce(Truth.and_then, parts, everywhere(True, rows.count))
         case BoundOr(children):
-            parts = (_bound_truth(child, rows) for child in children)
+            parts = (row_truth(child, rows) for child in children)
             return reduce(Truth.or_else, parts, everywhere(False, rows.count))
         case BoundNot(child):
-            return _bound_truth(child, rows).negated()
+            return row_truth(child, rows).negated()
         case BoundIsTrue(child):
-            return _bound_truth(child, rows).null_as_false()
+            return row_truth(child, rows).null_as_false()
         case BoundIsUnknown(child):
-            return _bound_truth(child, rows).unknown()
+            return row_truth(child, rows).unknown()
         case _:
             return _leaf_truth(node, rows)
 

@@ -47,8 +47,8 @@ from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NUMBER
 from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression.bound import Pair, columns_of, leaves_in, leaves_of
-from lamella.snapshot.expression.nodes import Ref
-from lamella.snapshot.expression.text import term_sql
+from lamella.snapshot.expression.nodes import And, IsNull, Not, Ref
+from lamella.snapshot.expression.text import sql_of, term_sql
 from lamella.snapshot.index import kinds
 from lamella.snapshot.index.definition import expression_of, term_in, term_key, term_of
 from lamella.snapshot.manifest import SnapshotPointer, TableIndex
@@ -87,6 +87,7 @@ _MAX_SECOND: Final = 3
 #: Expressions of the filters that are tried as a key, and coarser steps of the best first column.
 _MAX_EXPRESSIONS: Final = 3
 _MAX_STEPS: Final = 2
+_MAX_CONDITIONS: Final = 2
 _DAY_S: Final = 86_400
 #: Units of ``date_trunc`` and ``trunc``, with their usual seconds.
 _UNITS: Final = (
@@ -330,7 +331,8 @@ class _Keys:
     """Another cluster key: the table sorted by columns and expressions of the filters, one or two of them.
 
     A key is its terms as text. Before a second term, the first one is also tried in coarser steps: rows of one day,
-    sorted by user, answer look-ups of users that rows sorted by time do not.
+    sorted by user, answer look-ups of users that rows sorted by time do not. Conditions that filters share are tried
+    before the best column: rows for which they are false are then in other blocks.
     """
 
     def __init__(self, common: _Common) -> None:
@@ -345,14 +347,10 @@ class _Keys:
         answers = self._answers([(each,) for each in (*columns, *self._expressions())])
         best = self._best(answers)
         if best is not None:
-            firsts = (*best, *self._coarser(best[0]))
-            answers |= self._answers(
-                [
-                    (first, each)
-                    for each in [each for each in columns if not self._is_same_column(each, best[0])][:_MAX_SECOND]
-                    for first in firsts
-                ]
-            )
+            seconds = [each for each in columns if not self._is_same_column(each, best[0])][:_MAX_SECOND]
+            pairs = [(first, each) for each in seconds for first in (best[0], *self._coarser(best[0]))]
+            pairs += [(each, best[0]) for each in self._conditions() if not self._is_same_column(each, best[0])]
+            answers |= self._answers(pairs)
             best = self._best(answers)
         if best is not None:
             yield self._candidate(best, answers[best])
@@ -387,6 +385,23 @@ class _Keys:
                     continue
                 weights[text] = weights.get(text, 0.0) + work.weight(number, scene)
         return sorted(weights, key=lambda text: (-weights[text], text))[:_MAX_EXPRESSIONS]
+
+    def _conditions(self) -> list[str]:
+        """Returns parts of several filters, and null tests, that can be a part of a key. Others may be drawn."""
+        work, scene = self._common.work, self._common.scene
+        weights: dict[str, float] = {}
+        uses: dict[str, int] = {}
+        for number, (predicate, _) in enumerate(work.predicates):
+            for part in predicate.children if isinstance(predicate, And) else (predicate,):
+                try:
+                    (text,) = key_texts(scene.head.schema, (sql_of(part),))
+                except InvalidRequest:
+                    continue
+                weights[text] = weights.get(text, 0.0) + work.weight(number, scene)
+                is_null_test = isinstance(part, IsNull) or (isinstance(part, Not) and isinstance(part.child, IsNull))
+                uses[text] = uses.get(text, 0) + (2 if is_null_test else 1)
+        shared = [text for text in weights if uses[text] > 1]
+        return sorted(shared, key=lambda text: (-weights[text], text))[:_MAX_CONDITIONS]
 
     def _coarser(self, text: str) -> list[str]:
         """Returns expressions of a key's column with fewer values: about as many as each value then has blocks."""

@@ -18,6 +18,7 @@ from lamella.snapshot.columnar.zones import (
     MAY_NULL,
     MAY_NUMBER,
     NULLS_KNOWN,
+    Spans,
     Zones,
     is_wide,
     keys_of,
@@ -28,6 +29,7 @@ from lamella.snapshot.function.base import Vector
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.row_filter import RowTerms
 from lamella.snapshot.schema import DataType, Leaf
+from lamella.snapshot.stats.ranges import MIN_SHARE, has_ranges
 from lamella.snapshot.workload.distribution import Sample, SampledColumn, from_vectors
 
 #: Number of rows that determine the values of a block, for a column that it is not sorted by.
@@ -73,11 +75,14 @@ def sorted_zones(
         middle = (edges[1:] + edges[:-1]) // 2
         starts = np.clip(middle - window // 2, 0, max(count - window, 0))
         stops = np.minimum(starts + window, count)
+        spans = None
         if is_line and leaf in keys:
-            in_order = _sorted_inside(ranks[: list(keys).index(leaf)], edges)
-            starts = np.where(in_order, np.maximum(edges[:-1] - 1, 0), starts)
-            stops = np.where(in_order, np.minimum(edges[1:] + 1, count), stops)
+            runs = _Runs(ranks[: list(keys).index(leaf)], edges)
+            starts = np.where(runs.in_order, runs.starts, starts)
+            stops = np.where(runs.in_order, runs.stops, stops)
+            spans = runs.spans(leaf.dtype, sorted_column) if has_ranges(leaf.dtype) else None
         found[leaf] = _of_slices(leaf.dtype, sorted_column, starts, stops)
+        found[leaf].spans = spans
     return found
 
 
@@ -148,13 +153,39 @@ def _runs(ranks: Rows, edges: Rows) -> tuple[Rows, Rows]:
     return np.maximum(starts, first - _MAX_RUN), np.minimum(stops, last + 1 + _MAX_RUN)
 
 
-def _sorted_inside(ranks: Sequence[Rows], edges: Rows) -> npt.NDArray[np.bool_]:
-    """Returns the blocks whose rows have at most two values of the keys before one, so that they are sorted by it."""
-    differs = np.zeros(len(ranks[0]), dtype=np.int64)
-    for each in ranks:
-        differs[1:] |= each[1:] != each[:-1]
-    run = np.cumsum(differs)
-    return np.asarray(run[np.maximum(edges[1:] - 1, edges[:-1])] - run[edges[:-1]] <= 1)
+class _Runs:
+    """The rows of blocks on the keys before one: a run has equal values of these, and is sorted by that key.
+
+    ``in_order``: the blocks with rows of at most two runs, ``starts`` to ``stops``, with one more row on either side if
+    its run has more: the sample lacks the rows between.
+    """
+
+    def __init__(self, ranks: Sequence[Rows], edges: Rows) -> None:
+        differs = np.zeros(len(ranks[0]), dtype=np.int64)
+        for each in ranks:
+            differs[1:] |= each[1:] != each[:-1]
+        run = np.cumsum(differs)
+        first, last = edges[:-1], np.maximum(edges[1:] - 1, edges[:-1])
+        self.in_order = np.asarray(run[last] - run[first] <= 1)
+        self.starts = np.maximum(first - 1, np.searchsorted(run, run[first], side="left"))
+        self.stops = np.minimum(last + 2, np.searchsorted(run, run[last], side="right"))
+        self._second = np.searchsorted(run, run[first], side="right")
+
+    def spans(self, dtype: DataType, column: SampledColumn) -> Spans:
+        """Returns two ranges for each block that has the end of one run and the beginning of the next, if the gap
+        between them is one that statistics record."""
+        edges: list[Any] = []
+        offsets = [0]
+        rows = [each.tolist() for each in (self.in_order, self.starts, self._second, self.stops)]
+        for in_order, start, second, stop in zip(*rows, strict=True):
+            if in_order and second < stop:
+                parts = [column.values[at:end][column.valid[at:end]] for at, end in ((start, second), (second, stop))]
+                if all(len(part) for part in parts):
+                    (low, high), (next_low, next_high) = sorted((part.min(), part.max()) for part in parts)
+                    if MIN_SHARE * (float(next_low) - float(high)) >= max(float(next_high) - float(low), 1.0):
+                        edges += [low, high, next_low, next_high]
+            offsets.append(len(edges))
+        return Spans(np.array(offsets, dtype=np.int64), np.array(edges, dtype=number_dtype(dtype)))
 
 
 def _order(columns: Sequence[SampledColumn], ties: Rows) -> Rows:
@@ -179,7 +210,8 @@ def _along(kind: Literal["zorder", "hilbert"], columns: Sequence[SampledColumn],
 def _ranks(column: SampledColumn) -> Rows:
     """Returns numbers in the order of the values; equal for equal values. Nulls come first, NaN last."""
     ranks = np.zeros(len(column.valid), dtype=np.int64)
-    _, ranks_of_values = np.unique(column.values[column.valid], return_inverse=True)
+    _, numbers, counts = np.unique(column.values[column.valid], return_inverse=True, return_counts=True)
+    ranks_of_values = (np.cumsum(counts) - counts)[numbers]  # rows of smaller values
     if column.width and len(ranks_of_values):  # sampled: rows of one value are those of one range of ranks
         ranks_of_values = np.floor(ranks_of_values / max(column.width * len(ranks_of_values), 1.0)).astype(np.int64)
     ranks[column.valid] = ranks_of_values + 1

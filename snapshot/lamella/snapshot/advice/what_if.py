@@ -525,7 +525,9 @@ class LayoutTrial(Trial):
             flags = (flags | np.uint8(MAY_NULL)) & ~np.uint8(NULLS_KNOWN)
         if now.has(MAY_NAN).any():
             flags = flags | np.uint8(MAY_NAN)
-        return Zones(zones.low, zones.high, flags)
+        doubted = Zones(zones.low, zones.high, flags)
+        doubted.spans = zones.spans
+        return doubted
 
     def _trusted(self, leaf: Leaf, zones: Zones) -> Zones:
         """Returns zone maps without the nulls and NaN that blocks may have, but are not known to have."""

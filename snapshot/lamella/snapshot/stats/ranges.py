@@ -26,7 +26,8 @@ _MIN_GAP: Final = 4
 _SAMPLE: Final = 4096
 #: A distant sentinel puts everything else into one bucket: the number of times that parts are examined again.
 _DEPTH: Final = 3
-_MIN_SHARE: Final = 4  # gaps make up at least one part in this many
+#: Gaps make up at least one part in this many.
+MIN_SHARE: Final = 4
 
 #: Minimum and maximum of a range.
 Range = tuple[Any, Any]
@@ -66,7 +67,7 @@ class RangeFinder:
     def ranges(self, dtype: DataType | None = None) -> tuple[Bound, ...]:
         """Returns low and high of each range, ascending, as bounds of ``dtype``; empty if one range is enough."""
         found = self._ranges
-        if len(found) < 2 or sum(_gaps(found)) * _MIN_SHARE < found[-1][1] - found[0][0]:
+        if len(found) < 2 or sum(_gaps(found)) * MIN_SHARE < found[-1][1] - found[0][0]:
             return ()
         return tuple(to_bound(dtype or self._dtype, edge) for each in found for edge in each)
 
@@ -112,7 +113,7 @@ def _occupied(numbers: npt.NDArray[Any], depth: int = _DEPTH) -> list[Range]:
     if len(numbers) > 2 * _SAMPLE:
         # The rest of the values can only shrink the gaps of a sample; usually they are already too small.
         _, empty = _filled(_buckets(numbers[:: len(numbers) // _SAMPLE], low, width))
-        if np.sort(empty)[1 - MAX_RANGES :].sum() * _MIN_SHARE < _BUCKETS:
+        if np.sort(empty)[1 - MAX_RANGES :].sum() * MIN_SHARE < _BUCKETS:
             return whole
     buckets = _buckets(numbers, low, width)
     filled, empty = _filled(buckets)
