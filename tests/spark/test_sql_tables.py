@@ -108,7 +108,8 @@ def test_a_table_is_made_as_it_is_described(spark: SparkSession, lakes: Lakes, s
         ("(a DOUBLE DEFAULT rand())", "constant|deterministic"),
         ("(a INT) TBLPROPERTIES ('lamella.cluster_kind' = 'zorder')", "add CLUSTER BY"),
         ("(a INT) CLUSTER BY (a) TBLPROPERTIES ('lamella.cluster_kind' = 'x')", "one of linear, zorder, hilbert"),
-        ("(a INT) TBLPROPERTIES ('lamella.cluster_key' = 'a')", "it is set by CLUSTER BY"),
+        ("(a INT) CLUSTER BY (a) TBLPROPERTIES ('lamella.cluster_key' = 'a')", "not by both"),
+        ("(a INT) TBLPROPERTIES ('lamella.cluster_key' = 'a % 4')", "do not follow the order of one column"),
         ("(a INTERVAL DAY)", "which a table cannot hold"),
         ("(m MAP<STRING, INT>) CLUSTER BY (m)", "'m' is nested"),
         ("(a INT) TBLPROPERTIES ('lamella.retention.max_age' = 'x')", "lamella.retention.max_age"),
@@ -447,6 +448,35 @@ def test_a_table_is_made_like_another(spark: SparkSession, lakes: Lakes, space: 
         ("k", "int32"),
         ("z", "string"),
     ]
+
+
+def test_a_property_gives_a_cluster_key_of_expressions(spark: SparkSession, lakes: Lakes, space: str) -> None:
+    """When the table is made and later; the definition that is shown has it, and rows are found through it."""
+    name, copy = fresh("t"), fresh("copy")
+    table = f"{CATALOG}.{space}.{name}"
+    spark.sql(
+        f"CREATE TABLE {table} (at TIMESTAMP, user STRING)"
+        " TBLPROPERTIES ('lamella.cluster_key' = 'date_trunc(\\'DAY\\', at), left(user, 2)')"
+    )
+    handle = lakes.lake.table(f"{space}.{name}")
+    key = ("date_trunc('DAY', at)", "left(user, 2)")
+    assert (handle.info().cluster_key, handle.info().cluster_kind) == (key, "linear")
+    ((text,),) = spark.sql(f"SHOW CREATE TABLE {table}").collect()
+    spark.sql(text.replace(f".{name} (", f".{copy} ("))
+    assert lakes.lake.table(f"{space}.{copy}").info().cluster_key == key
+    spark.sql(
+        f"INSERT INTO {table} SELECT timestamp_seconds(1700000000 + id * 3600), concat('u', id % 90)"
+        " FROM range(0, 500, 1, 4)"
+    )
+    assert spark.sql(f"SELECT * FROM {table} WHERE user = 'u7' AND at < TIMESTAMP '2023-11-20 00:00:00'").count() == 2
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN at TO moment")
+    assert handle.info().cluster_key[0] == "date_trunc('DAY', moment)"
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('lamella.cluster_key' = 'user, date(moment)')")
+    assert handle.info().cluster_key == ("user", "CAST(moment AS date)")
+    spark.sql(f"CALL {CATALOG}.system.recluster(table => '{space}.{name}')")
+    assert spark.table(table).count() == 500
+    spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('lamella.cluster_key')")
+    assert handle.info().cluster_key == ()
 
 
 def test_the_definition_shown_after_changes_makes_an_equal_table(spark: SparkSession, lakes: Lakes, space: str) -> None:

@@ -61,6 +61,12 @@ def cluster(stage: Stage) -> None:
     _orders(stage, cluster=("day",))
 
 
+@scene("docs/clustering.md")
+def clustering(stage: Stage) -> None:
+    """Orders."""
+    _orders(stage)
+
+
 @scene("docs/how-to/index-a-column.md")
 def index(stage: Stage) -> None:
     """Orders."""

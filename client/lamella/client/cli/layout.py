@@ -15,7 +15,7 @@ from lamella.snapshot.wire import ClusteringAnswer, DepthFigures, RegroupAnswer
 KINDS: tuple[ClusterKind, ...] = ("linear", "zorder", "hilbert")
 #: Length of the longest bar in characters.
 _BAR = 40
-_by = click.option("--by", metavar="A,B,...", help="Another key than the table's: comma-separated columns.")
+_by = click.option("--by", metavar="A,B,...", help="Another key than the table's: columns or expressions.")
 _kind = click.option("--kind", type=click.Choice(KINDS), help="The kind of the key of --by. Default: linear.")
 
 
@@ -32,7 +32,10 @@ _kind = click.option("--kind", type=click.Choice(KINDS), help="The kind of the k
 @click.option("--none", "is_none", is_flag=True, help="Remove the cluster key.")
 @with_session()
 def cluster_by(session: Session, table: str, columns: tuple[str, ...], kind: ClusterKind, is_none: bool) -> None:
-    """Set the cluster key. Existing blocks do not change until a job rewrites them."""
+    """Set the cluster key. Existing blocks do not change until a job rewrites them.
+
+    A COLUMN may be an expression that follows the order of one column: "date_trunc('DAY', at)", "deleted_at IS NULL".
+    """
     if bool(columns) == is_none:
         raise click.UsageError("give the columns, or --none")
     info = session.lake.table(table).cluster_by(columns, kind)

@@ -414,8 +414,8 @@ class _Keys:
         if not isinstance(zones.low, NumberKeys) or not isinstance(zones.high, NumberKeys) or not known.any():
             return []
         span = float(zones.high.array[known].max()) - float(zones.low.array[known].min())
-        most = self._blocks() / 2
-        steps = [(span / size, step) for size, step in _steps(term) if 2 <= span / size <= most]
+        max_steps = self._blocks() / 2
+        steps = [(span / size, step) for size, step in _steps(term) if 2 <= span / size <= max_steps]
         steps.sort(key=lambda each: abs(math.log(each[0]) - math.log(self._blocks()) / 2))
         return [step for _, step in steps[:_MAX_STEPS]]
 

@@ -340,7 +340,7 @@ class ReplacedFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterKey(msgspec.Struct, frozen=True, kw_only=True):
-    """How rows of a table are laid out: by these columns (dotted paths), with this kind of order."""
+    """How rows of a table are laid out: by these columns (dotted paths) and expressions, with this kind of order."""
 
     key_id: int
     columns: tuple[str, ...]
@@ -359,9 +359,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
     ``indexes`` are the table's skip indexes, including dropped ones; the member is absent if there are none.
 
-    ``cluster_key_meta``: the key's id and its columns by dotted path; None: no key. A different key or kind gets an id
-    that the table never had. ``cluster_kind``: absent while the kind is "linear". ``last_cluster_key_id``: the greatest
-    id ever assigned, if it is not that of the current key (after a rollback, or if the key was removed).
+    ``cluster_key_meta``: the key's id and its terms (columns by dotted path, expressions as SQL); None: no key. A
+    different key or kind gets an id that the table never had. ``cluster_kind``: absent while the kind is "linear".
+    ``last_cluster_key_id``: the greatest id ever assigned, if it is not that of the current key (after a rollback, or
+    if the key was removed).
 
     ``replaced_files``: files outside of the table's own block folder that were in the table and left it; absent if
     there are none. Releases that do not know the member neither read nor extend it.

@@ -147,7 +147,7 @@ class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterKeyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``PUT .../cluster-key``: the new cluster key, as dotted paths of columns; none: no key.
+    """``PUT .../cluster-key``: the new cluster key, as dotted paths and expressions; none: no key.
 
     ``base_snapshot_id``: the snapshot whose key must still be current; otherwise the request fails with a conflict.
     """

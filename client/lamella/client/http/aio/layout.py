@@ -38,9 +38,11 @@ class AsyncTableLayout:
     ) -> ClusterKeyInfo:
         """Set the cluster key; without columns the table has none. Blocks stay as they are until a job rewrites them.
 
+        A column may be an expression that follows the order of one column: ``date_trunc('DAY', at)``.
         ``base_snapshot_id``: only if the current key is still that of this snapshot.
 
-        Raises UnknownColumn, InvalidRequest, CommitConflict (the key was changed), SnapshotNotFound, TableNotFound.
+        Raises UnknownColumn, InvalidFilter, InvalidRequest, CommitConflict (the key was changed), SnapshotNotFound,
+        TableNotFound.
         """
         return await self._lake.run(cluster_by_call(self._name, columns, kind, base_snapshot_id), idempotency_key)
 
