@@ -110,7 +110,7 @@ class LakeTableProxy(ReadTable):
     def partitioning(self) -> Any:
         transform = CONNECTOR + "expressions.Transform"
         columns, _ = self._table.cluster_key
-        if not columns or not self._table.has_plain_key or not self._is_written_as_sql():
+        if not columns or not self._is_written_as_sql() or not self._table.has_plain_key:
             return self._gateway.empty_array(transform)
         column = self._gateway.static(CONNECTOR + "expressions.Expressions", "column")
         paths = [path_parts(path) or (path,) for path in columns]
