@@ -74,6 +74,7 @@ def describe(
     _name_added_blocks(components)
     for schema in (*components.values(), *schemas):
         _give_items(schema)
+        _drop_members_without_value(schema)
     paths: dict[str, dict[str, Any]] = {}
     for served in operations:
         operation = served.operation
@@ -117,6 +118,13 @@ def _give_items(schema: Any) -> None:
     for name, each in schema.items():
         if name not in _VALUES:
             _give_items(each)
+
+
+def _drop_members_without_value(schema: dict[str, Any]) -> None:
+    """Leave out members that can only be null: some generators leave out every operation otherwise."""
+    properties = schema.get("properties", {})
+    for name in [name for name, each in properties.items() if each.get("type") == "null"]:
+        del properties[name]
 
 
 def _named(schema: dict[str, Any]) -> str:
