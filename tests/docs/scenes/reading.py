@@ -76,6 +76,12 @@ def scan(stage: Stage) -> None:
     stage.table("shop.orders", orders())
 
 
+@scene("docs/python.md")
+def python(stage: Stage) -> None:
+    """Orders with a struct."""
+    stage.table("shop.orders", orders())
+
+
 @scene("docs/write.md")
 def write(stage: Stage) -> None:
     """Orders with fewer columns, and files with more events."""

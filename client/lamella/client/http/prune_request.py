@@ -11,6 +11,7 @@ from typing import Any, Final, TypedDict
 
 import msgspec
 
+from lamella.client.filters import plain_filter
 from lamella.client.http import call as calls
 from lamella.client.http.call import Call, Filter, TableName, decode_as, make_call, text_tuple, timestamp_of
 from lamella.client.http.results import AggregateResult, PruneBatchResult, PruneResult
@@ -259,7 +260,7 @@ def prune_call(
 ) -> Call[PruneResult]:
     """The blocks (or segments) that remain after a filter."""
     body = wire.PruneRequest(
-        filter=filter,
+        filter=plain_filter(filter, time_zone),
         columns=None if columns is None else text_tuple("columns", columns),
         snapshot_id=snapshot_id,
         timestamp=timestamp_of(timestamp),
@@ -301,7 +302,7 @@ def aggregate_call(
     body = wire.AggregateRequest(
         aggregates=text_tuple("aggregates", aggregates),
         group_by=text_tuple("group_by", group_by),
-        filter=filter,
+        filter=plain_filter(filter, time_zone),
         mode=mode,
         snapshot_id=snapshot_id,
         timestamp=timestamp_of(timestamp),
@@ -380,10 +381,10 @@ def batch_body(
     reader_features: Sequence[str],
 ) -> wire.BatchRequest:
     """The body of a batch; raises InvalidRequest for one filter instead of a list."""
-    if isinstance(filters, str | dict):
+    if isinstance(filters, str) or not isinstance(filters, Sequence):
         raise InvalidRequest("filters is a list of filters, not one filter")
     return wire.BatchRequest(
-        filters=tuple(filters),
+        filters=tuple(plain_filter(filter, time_zone) for filter in filters),
         columns=None if columns is None else tuple(columns),
         snapshot_id=snapshot_id,
         timestamp=calls.timestamp_of(timestamp),
@@ -413,7 +414,7 @@ def diff_body(
         to_snapshot_id=to_snapshot_id,
         from_timestamp=calls.timestamp_of(from_timestamp),
         to_timestamp=calls.timestamp_of(to_timestamp),
-        filter=filter,
+        filter=plain_filter(filter, time_zone),
         columns=None if columns is None else tuple(columns),
         time_zone=time_zone,
         case_sensitive=case_sensitive,
