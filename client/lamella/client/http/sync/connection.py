@@ -16,6 +16,7 @@ from lamella.client.http.blocks import AddressCache
 from lamella.client.http.call import Answer, Call
 from lamella.client.http.credential import credential_of
 from lamella.client.http.exchange import Exchange, RetryPolicy
+from lamella.client.http.profiles import service_of
 from lamella.client.http.runtime import open_transport, sleep
 from lamella.client.http.transport import Outcome, Send, Transport, TransportFailure
 from lamella.snapshot.ids import Ids
@@ -26,10 +27,11 @@ class Connection:
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         *,
         token: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
+        profile: str | None = None,
         timeout_s: float = 30.0,
         policy: RetryPolicy | None = None,
         transport: Transport | None = None,
@@ -38,12 +40,18 @@ class Connection:
         ids: Ids | None = None,
         traces: bool = True,
     ) -> None:
+        service = service_of(url, token, token_file, profile)
         #: Addresses of blocks, for answers of shape "ranges".
         self.addresses = AddressCache()
         self._exchange = Exchange(
-            url, credential=credential_of(token, token_file), policy=policy, ids=ids, jitter=jitter, traces=traces
+            service.url,
+            credential=credential_of(service.token, service.token_file),
+            policy=policy,
+            ids=ids,
+            jitter=jitter,
+            traces=traces,
         )
-        self._transport = transport if transport is not None else open_transport(url, timeout_s)
+        self._transport = transport if transport is not None else open_transport(service.url, timeout_s)
         self._sleep = sleep
 
     @property
