@@ -14,7 +14,7 @@ import msgspec
 from lamella.client.filters import plain_filter
 from lamella.client.http import call as calls
 from lamella.client.http.call import Call, Filter, TableName, decode_as, make_call, text_tuple, timestamp_of
-from lamella.client.http.results import AggregateResult, PruneBatchResult, PruneResult
+from lamella.client.http.results import AggregateResult, PruneBatchResult, PruneResult, own_blocks
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.wire import (
@@ -141,7 +141,7 @@ def merge_pages(pages: Sequence[PruneResult]) -> PruneResult:
     return msgspec.structs.replace(
         first,
         report=_report(pages),
-        blocks=None if first.blocks is None else _records(pages, numbers),
+        blocks=None if own_blocks(first) is None else _records(pages, numbers),
         block_columns=None if first.block_columns is None else _columns(pages, numbers),
         residuals=None if first.residuals is None else tuple(table.values()),
         reader_columns=believed,
@@ -154,7 +154,7 @@ def _records(pages: Sequence[PruneResult], numbers: Sequence[dict[int, int]]) ->
     return tuple(
         block if block.residual is None else msgspec.structs.replace(block, residual=number[block.residual])
         for page, number in zip(pages, numbers, strict=True)
-        for block in page.blocks or ()
+        for block in own_blocks(page) or ()
     )
 
 
