@@ -213,6 +213,10 @@ def _between(inputs: Sequence[Any], options: Any) -> Tree:
 
 
 def _in(inputs: Sequence[Any], options: Any) -> Tree:
+    if options["nulls_equal"]:
+        raise _refused(
+            "is_in with nulls_equal", "its result for null differs within Polars: write x.is_in(...) | x.is_null()"
+        )
     term, (kind, content) = _term(inputs[0]), _variant(inputs[1])
     scalar = _variant(content) if kind == "Literal" else ("", None)
     if scalar[0] == "Scalar":
@@ -224,15 +228,9 @@ def _in(inputs: Sequence[Any], options: Any) -> Tree:
         found = found.combine_chunks().flatten() if scalar[0] == "List" else found
     values = [_value(each) for each in found if each.is_valid]
     # A null in the list matches nothing, and null is in no list: null, also for an empty list.
-    inside = (
-        {"type": "in", "term": _in_micros(term, values), "values": values}
-        if values
-        else trees.compare("not-eq", term, term)
-    )
-    if not options["nulls_equal"]:
-        return inside
-    tested = trees.never_null(inside)
-    return trees.joined("or", [tested, trees.unary("is-null", term)]) if found.null_count else tested
+    if not values:
+        return trees.compare("not-eq", term, term)
+    return {"type": "in", "term": _in_micros(term, values), "values": values}
 
 
 def _values(written: Any) -> pa.ChunkedArray:
