@@ -42,6 +42,8 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto")
 # The services of tests share a disk that may be busy for longer than a probe waits by default.
 os.environ.setdefault("LAMELLA_READY_TIMEOUT_S", "30")
+# No profile of the machine has a say.
+os.environ["LAMELLA_PROFILES_FILE"] = str(ROOT / "build" / "no-profiles.toml")
 
 # Fixtures that several folders of tests share.
 pytest_plugins = (

@@ -21,7 +21,8 @@ the same names, in `lamella.snapshot.wire`; errors are classes of `lamella.snaps
 """
 #: Modules and the names of each on the page.
 _PARTS = (
-    ("lamella.client", ("Lamella", "AsyncLamella")),
+    ("lamella.client", ("Lamella", "AsyncLamella", "col", "call")),
+    ("lamella.client.filters.columns", ("Condition", "Term")),
     (
         "lamella.client.http",
         ("Table", "AsyncTable", "AggregateResult", "PruneResult", "RetryPolicy", "SnapshotLease", "Jobs"),

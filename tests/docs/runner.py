@@ -15,6 +15,7 @@ import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from unittest.mock import patch
 
 import click
 from packaging.requirements import Requirement
@@ -86,7 +87,8 @@ class Runner:
         source = "\n" * (fence.line - 1) + self.stage.meant(fence.text)
         code = compile(source, self.page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         out = io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.chdir(self.stage.work):
+        own = {} if self.scene.spark else {"LAMELLA_URL": self.stage.url}
+        with contextlib.redirect_stdout(out), contextlib.chdir(self.stage.work), patch.dict(os.environ, own):
             done = eval(code, self.stage.names)  # noqa: S307  # the page's own code is what is tested
             if inspect.iscoroutine(done):
                 asyncio.run(done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 from docs.scene import as_type, nothing, scene
 from docs.scenes.rows import events, now_and_then, orders
 from docs.stage import Stage
+from lamella.client.http.profiles import PROFILES_FILE, profile_of
 from lamella.snapshot.expression import read_tree
 from lamella.snapshot.wire import BlockRanges, PrunedBlock, PruneRatesAnswer, PruneRequest
 
@@ -72,6 +74,20 @@ def aggregate(stage: Stage) -> None:
 
 @scene("docs/scan.md")
 def scan(stage: Stage) -> None:
+    """Orders with a struct."""
+    stage.table("shop.orders", orders())
+
+
+def _profiles(stage: Stage, text: str) -> None:
+    """Each table is a profile, with a token file beside the file."""
+    path = stage.folder / "profiles.toml"
+    path.write_text(text, "utf-8")
+    found = [profile_of(name, {PROFILES_FILE: str(path)}) for name in tomllib.loads(text)]
+    assert [service.token_file for service in found if service] == [None, stage.folder / "production.key"]
+
+
+@scene("docs/python.md", data=[_profiles])
+def python(stage: Stage) -> None:
     """Orders with a struct."""
     stage.table("shop.orders", orders())
 

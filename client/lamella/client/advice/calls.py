@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from lamella.client.filters import plain_filter
 from lamella.client.http.call import (
     Call,
     Filter,
@@ -83,7 +84,7 @@ def what_if_call(
         index=index,
         cluster_key=None if cluster_key is None else text_tuple("cluster_key", cluster_key),
         rows_per_block=rows_per_block,
-        filters=tuple(filters),
+        filters=tuple(plain_filter(filter, moment.get("time_zone", "UTC")) for filter in filters),
         recorded=recorded,
         sample_blocks=sample_blocks,
         seed=seed,
@@ -123,7 +124,8 @@ def report_auto_call(name: TableName, action_id: str, request: AutoReport) -> Ca
 
 def why_not_call(name: TableName, filter: Filter, index: str | None, moment: QueryOptions) -> Call[WhyNotAnswer]:
     """Why indexes do not help."""
-    request = WhyNotRequest(filter=filter, index=index, **_query_members(moment))
+    plain = plain_filter(filter, moment.get("time_zone", "UTC"))
+    request = WhyNotRequest(filter=plain, index=index, **_query_members(moment))
     return make_call(operations.WHY_NOT, name, body=request)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from lamella.client.cli.arguments import seconds_of
-from lamella.client.cli.connection import Connect, Session, Target, connect, key_options, with_session
+from lamella.client.cli.connection import Connect, Session, connect, service_option, target_of, with_session
 from lamella.client.cli.output import print_table, time_text
 from lamella.client.sharing import profile_text, share_profile_option
 from lamella.snapshot.errors import InvalidRequest, LamellaError
@@ -54,8 +54,8 @@ def complete_role(_ctx: click.Context, _parameter: click.Parameter, incomplete: 
 def complete_key(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the names of keys; nothing when the service does not list them."""
     try:
-        token, token_file = key_options(ctx, ctx.params.get("token"), ctx.params.get("token_file"))
-        target = Target(url=ctx.params["url"], token=token, token_file=token_file, timeout_s=_COMPLETION_S)
+        given = (ctx.params.get(name) for name in ("url", "profile", "token", "token_file"))
+        target = target_of(service_option(ctx, *given), _COMPLETION_S)
         make: Connect = connect if ctx.obj is None else ctx.obj
         with make(target) as lake:
             names = [key.name for key in lake.keys.list()]

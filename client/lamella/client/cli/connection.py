@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec
 
@@ -12,6 +13,7 @@ from click.core import ParameterSource
 
 from lamella.client.http import Lamella
 from lamella.client.http.credential import TOKEN, TOKEN_FILE
+from lamella.client.http.profiles import DEFAULT, PROFILE, URL, Service, profile_of
 
 P = ParamSpec("P")
 
@@ -26,6 +28,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None
     timeout_s: float
     token_file: str | None = None
+
+
+def target_of(service: Service, timeout_s: float) -> Target:
+    """Return a service as a target."""
+    file = None if service.token_file is None else str(service.token_file)
+    return Target(url=service.url, token=service.token, token_file=file, timeout_s=timeout_s)
 
 
 #: Makes the client for a target. Tests pass another one as the context's ``obj``.
@@ -48,6 +56,32 @@ def key_options(ctx: click.Context, token: str | None, token_file: str | None) -
     return (token, None) if is_option[0] else (None, token_file)
 
 
+def service_option(
+    ctx: click.Context, url: str | None, profile: str | None, token: str | None, token_file: str | None
+) -> Service:
+    """Return the service that the options of :func:`service_options` name.
+
+    An option overrides a variable, and ``LAMELLA_URL`` a profile. A profile has the key that belongs to it; only an
+    option replaces that. Without any of them it is the default address.
+
+    Raises UsageError, and InvalidRequest for a profile that is missing or not valid.
+    """
+    given = {name for name in ("url", "profile", "token", "token_file") if _is_option(ctx, name)}
+    if {"url", "profile"} <= given:
+        raise click.UsageError("give one of --url and --profile")
+    token, token_file = key_options(ctx, token, token_file)
+    if url is not None and "profile" not in given:
+        return Service(url=url, token=token, token_file=token_file)
+    found = profile_of(profile or DEFAULT, os.environ, required=profile is not None)
+    if found is None:
+        return Service(url=DEFAULT_URL, token=token, token_file=token_file)
+    return Service(url=found.url, token=token, token_file=token_file) if given & {"token", "token_file"} else found
+
+
+def _is_option(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
 class Session(msgspec.Struct, frozen=True):
     """One run of a command: the client, and whether to write JSON."""
 
@@ -62,11 +96,17 @@ class Session(msgspec.Struct, frozen=True):
 def service_options(
     timeout_s: float = 60.0, json_help: str = "Write the service's answer as JSON, and nothing else."
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options ``--url``, ``--token``, ``--token-file``, ``--timeout`` (``timeout_s``) and ``--json``
-    (``as_json``). :func:`key_options` decides between the token and its file."""
+    """Add the options ``--url``, ``--profile``, ``--token``, ``--token-file``, ``--timeout`` (``timeout_s``) and
+    ``--json`` (``as_json``). :func:`service_option` decides between the first four."""
     options = (
         click.option(
-            "--url", envvar="LAMELLA_URL", default=DEFAULT_URL, show_default=True, show_envvar=True, help="The service."
+            "--url",
+            envvar=URL,
+            show_envvar=True,
+            help=f"The service, if no profile names it.  [default: {DEFAULT_URL}]",
+        ),
+        click.option(
+            "--profile", envvar=PROFILE, show_envvar=True, metavar="NAME", help="A profile with its address and key."
         ),
         click.option("--token", envvar=TOKEN, show_envvar=True, help="API key or token, if the service requires one."),
         click.option(
@@ -103,10 +143,8 @@ def with_session(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Sess
         @click.pass_context
         @functools.wraps(function)
         def command(ctx: click.Context, /, *args: Any, **kwargs: Any) -> None:
-            token, token_file = key_options(ctx, kwargs.pop("token"), kwargs.pop("token_file"))
-            target = Target(
-                url=kwargs.pop("url"), token=token, token_file=token_file, timeout_s=kwargs.pop("timeout_s")
-            )
+            named = (kwargs.pop(name) for name in ("url", "profile", "token", "token_file"))
+            target = target_of(service_option(ctx, *named), kwargs.pop("timeout_s"))
             make: Connect = connect if ctx.obj is None else ctx.obj
             with make(target) as lake:
                 function(Session(lake, kwargs.pop("as_json")), *args, **kwargs)

@@ -117,7 +117,7 @@ def _hint(error: LamellaError) -> str:
     if isinstance(error, OutcomeUnknown):
         return "; check the state before you run it again"
     if isinstance(error, Unauthenticated):
-        return "; set LAMELLA_TOKEN or LAMELLA_TOKEN_FILE, or give --token or --token-file"
+        return "; set LAMELLA_TOKEN or LAMELLA_TOKEN_FILE, or give --token, --token-file or --profile"
     if isinstance(error, PermissionDenied):
         return "; `lamella whoami` shows what you may do"
     if isinstance(error, Unavailable) and "url" in error.details:

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from lamella.client.cli.arguments import argument_options, arguments_of, complete_kind, kind_argument, seconds_of
-from lamella.client.cli.connection import Session, key_options, service_options, with_session
+from lamella.client.cli.connection import Session, service_option, service_options, with_session
 from lamella.client.cli.output import bar, print_table, time_text
 from lamella.client.http import NO_RETRY, Lamella
 from lamella.snapshot.wire import (
@@ -489,7 +489,8 @@ def worker(
     once: bool,
     command_prefix: str | None,
     name: str | None,
-    url: str,
+    url: str | None,
+    profile: str | None,
     token: str | None,
     token_file: str | None,
     timeout_s: float,
@@ -504,7 +505,7 @@ def worker(
     from lamella.client.jobs.worker import Worker, WorkerSettings, on_signals
     from lamella.snapshot.job_kinds import job_kinds
 
-    token, token_file = key_options(click.get_current_context(), token, token_file)
+    service = service_option(click.get_current_context(), url, profile, token, token_file)
     try:
         prefix = tuple(shlex.split(command_prefix or ""))
     except ValueError as error:
@@ -525,14 +526,14 @@ def worker(
         grace_s=grace_s,
         timeout_s=seconds_of(attempt_timeout, "--attempt-timeout"),
         prefix=prefix,
-        token=token,
-        token_file=None if token_file is None else str(Path(token_file).absolute()),
+        token=service.token,
+        token_file=None if service.token_file is None else str(Path(service.token_file).absolute()),
     )
     # The timeout is short, since a hanging request must not cost a job; the worker retries by itself.
     with Lamella(
-        url,
-        token=token,
-        token_file=token_file,
+        service.url,
+        token=service.token,
+        token_file=service.token_file,
         timeout_s=min(timeout_s, lease_s / 3),
         policy=NO_RETRY,
         traces=False,  # a worker polls all the time

@@ -13,6 +13,7 @@ from typing import Any, Final, TypedDict
 
 import msgspec
 
+from lamella.client.filters import plain_filter
 from lamella.client.http.call import Call, TableName, make_call, text_tuple
 from lamella.client.http.results import PruneResult
 from lamella.snapshot.errors import InvalidRequest
@@ -133,7 +134,9 @@ class PlanOptions(TypedDict, total=False):
 
 def plan_call(name: TableName, job: RewriteJob, options: PlanOptions) -> Call[PlanAnswer]:
     """The call for a plan."""
-    return make_call(operations.clustering.PLAN, name, body=PlanRequest(job=job, **options))
+    request = PlanRequest(job=job, **options)
+    plain = plain_filter(request.filter, request.time_zone)
+    return make_call(operations.clustering.PLAN, name, body=msgspec.structs.replace(request, filter=plain))
 
 
 def blocks_calls(

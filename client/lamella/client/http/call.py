@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -12,11 +12,34 @@ import msgspec
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.wire.operation import Operation
 
+if TYPE_CHECKING:
+    from lamella.client.filters.columns import Condition, Term
+
 Answer = TypeVar("Answer")
 
 
-#: A filter: SQL text in Spark's dialect, a JSON tree, or None for every row.
-Filter = str | bool | Mapping[str, Any] | None
+class ArrowExpression(Protocol):
+    """An expression of pyarrow: ``pyarrow.compute.field("a") > 4``."""
+
+    def to_substrait(self, *args: Any, **options: Any) -> Any:
+        """What other libraries have not."""
+
+
+class PolarsExpression(Protocol):
+    """An expression of Polars: ``polars.col("a") > 4``."""
+
+    @property
+    def meta(self) -> Any:
+        """What other libraries have not."""
+
+
+#: A filter as requests hold it: SQL text in Spark's dialect, a JSON tree, or None for every row.
+PlainFilter = str | bool | Mapping[str, Any] | None
+if TYPE_CHECKING:
+    #: A filter: the same, or an expression: of :func:`lamella.client.col`, of pyarrow or of Polars.
+    Filter = PlainFilter | Condition | Term | ArrowExpression | PolarsExpression
+else:
+    Filter = Any  # its members are loaded when they are used
 
 
 class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):

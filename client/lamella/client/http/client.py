@@ -16,6 +16,10 @@ class Lamella(Lake):
     latter carries the ``idempotency_key``; it is safe to repeat the call with that key any number of times. (Calls that
     return a secret have no key; their message says what to do.)
 
+    Without ``url``, the service is that of ``profile``, of the variables ``LAMELLA_URL`` and ``LAMELLA_PROFILE``, or of
+    the profile "default", with the key that belongs to it; see ``docs/python.md#connection``. With ``url``, the
+    environment is not looked at.
+
     ``token``: an API key, or a token from the service's issuer. ``token_file``: a file with the token; it is read again
     periodically, so a key can be rotated without a restart. ``timeout_s``: the maximum wait in seconds, per attempt,
     for a connection and for each part of a response. ``policy``: how requests are retried. ``transport``: another way

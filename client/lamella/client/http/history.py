@@ -11,6 +11,7 @@ from typing import TypedDict
 
 import msgspec
 
+from lamella.client.filters import plain_filter
 from lamella.client.http.call import (
     Call,
     Filter,
@@ -119,12 +120,13 @@ def changes_call(
     page_token: str | None = None,
 ) -> Call[wire.ChangesAnswer]:
     """One page of the blocks that were added and removed."""
+    plain = plain_filter(filter, options.get("time_zone", "UTC"))
     query: dict[str, object] = {
         "since": since,
         "until": until,
         "since_timestamp": timestamp_of(options.get("since_timestamp")),
         "until_timestamp": timestamp_of(options.get("until_timestamp")),
-        "filter": filter if filter is None or isinstance(filter, str) else _tree(filter),
+        "filter": plain if plain is None or isinstance(plain, str) else _tree(plain),
         "columns": None if columns is None else _json(text_tuple("columns", columns)),
         "time_zone": options.get("time_zone"),
         "page_size": options.get("page_size"),

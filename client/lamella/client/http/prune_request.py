@@ -11,9 +11,10 @@ from typing import Any, Final, TypedDict
 
 import msgspec
 
+from lamella.client.filters import plain_filter
 from lamella.client.http import call as calls
 from lamella.client.http.call import Call, Filter, TableName, decode_as, make_call, text_tuple, timestamp_of
-from lamella.client.http.results import AggregateResult, PruneBatchResult, PruneResult
+from lamella.client.http.results import AggregateResult, PruneBatchResult, PruneResult, own_blocks
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.wire import (
@@ -140,7 +141,7 @@ def merge_pages(pages: Sequence[PruneResult]) -> PruneResult:
     return msgspec.structs.replace(
         first,
         report=_report(pages),
-        blocks=None if first.blocks is None else _records(pages, numbers),
+        blocks=None if own_blocks(first) is None else _records(pages, numbers),
         block_columns=None if first.block_columns is None else _columns(pages, numbers),
         residuals=None if first.residuals is None else tuple(table.values()),
         reader_columns=believed,
@@ -153,7 +154,7 @@ def _records(pages: Sequence[PruneResult], numbers: Sequence[dict[int, int]]) ->
     return tuple(
         block if block.residual is None else msgspec.structs.replace(block, residual=number[block.residual])
         for page, number in zip(pages, numbers, strict=True)
-        for block in page.blocks or ()
+        for block in own_blocks(page) or ()
     )
 
 
@@ -259,7 +260,7 @@ def prune_call(
 ) -> Call[PruneResult]:
     """The blocks (or segments) that remain after a filter."""
     body = wire.PruneRequest(
-        filter=filter,
+        filter=plain_filter(filter, time_zone),
         columns=None if columns is None else text_tuple("columns", columns),
         snapshot_id=snapshot_id,
         timestamp=timestamp_of(timestamp),
@@ -301,7 +302,7 @@ def aggregate_call(
     body = wire.AggregateRequest(
         aggregates=text_tuple("aggregates", aggregates),
         group_by=text_tuple("group_by", group_by),
-        filter=filter,
+        filter=plain_filter(filter, time_zone),
         mode=mode,
         snapshot_id=snapshot_id,
         timestamp=timestamp_of(timestamp),
@@ -380,10 +381,10 @@ def batch_body(
     reader_features: Sequence[str],
 ) -> wire.BatchRequest:
     """The body of a batch; raises InvalidRequest for one filter instead of a list."""
-    if isinstance(filters, str | dict):
+    if isinstance(filters, str) or not isinstance(filters, Sequence):
         raise InvalidRequest("filters is a list of filters, not one filter")
     return wire.BatchRequest(
-        filters=tuple(filters),
+        filters=tuple(plain_filter(filter, time_zone) for filter in filters),
         columns=None if columns is None else tuple(columns),
         snapshot_id=snapshot_id,
         timestamp=calls.timestamp_of(timestamp),
@@ -413,7 +414,7 @@ def diff_body(
         to_snapshot_id=to_snapshot_id,
         from_timestamp=calls.timestamp_of(from_timestamp),
         to_timestamp=calls.timestamp_of(to_timestamp),
-        filter=filter,
+        filter=plain_filter(filter, time_zone),
         columns=None if columns is None else tuple(columns),
         time_zone=time_zone,
         case_sensitive=case_sensitive,

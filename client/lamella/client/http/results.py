@@ -5,14 +5,21 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.html_tables import MAX_ROWS, html_table
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.wire import AggregateAnswer, BatchAnswer, PruneAnswer, PrunedBlock
 from lamella.snapshot.wire.prune import block_records
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow as pa
 
 
 class PruneBatchResult(BatchAnswer, frozen=True, kw_only=True):
@@ -21,12 +28,30 @@ class PruneBatchResult(BatchAnswer, frozen=True, kw_only=True):
     answers: tuple[PruneResult, ...]
 
 
-class PruneResult(PruneAnswer, frozen=True, kw_only=True):
-    """A :class:`~lamella.snapshot.wire.PruneAnswer` whose blocks can be read in either shape.
+class PruneResult(PruneAnswer, frozen=True, kw_only=True, dict=True, gc=True):
+    """A :class:`~lamella.snapshot.wire.PruneAnswer` whose blocks can be read in any shape.
 
-    The client requests ``shape`` "columns", so ``block_columns`` is set and ``blocks`` is None; records are created
-    only when they are read.
+    ``for block in result``, ``len(result)``, ``result.blocks``, ``result.to_pandas()``. The client requests ``shape``
+    "columns", so records are created only when they are read. With ``level`` "segment" there are segments instead of
+    blocks, and members that need blocks raise InvalidRequest; so they do for ranges that are not resolved.
     """
+
+    @cached_property  # type: ignore[misc]  # the answer's own member is None in other shapes
+    def blocks(self) -> tuple[PrunedBlock, ...]:
+        """The blocks to read, in the answer's order."""
+        self._require_no_segments()
+        return tuple(self.records())
+
+    def __iter__(self) -> Iterator[PrunedBlock]:
+        self._require_no_segments()
+        return self.records()
+
+    def __len__(self) -> int:
+        self._require_no_segments()
+        return self.block_count
+
+    def __bool__(self) -> bool:
+        return self.block_count > 0
 
     def records(self) -> Iterator[PrunedBlock]:
         """The blocks to read, in the answer's order; empty when ``level`` was "segment".
@@ -34,7 +59,7 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True):
         Raises InvalidRequest for ranges that are not resolved, as do all members that need blocks.
         """
         self._require_blocks()
-        yield from block_records(self)
+        return block_records(self) if self.block_columns is not None else iter(own_blocks(self) or ())
 
     @property
     def locations(self) -> list[str]:
@@ -42,7 +67,7 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True):
         self._require_blocks()
         if self.block_columns is not None:
             return list(self.block_columns.location)
-        return [block.location for block in self.blocks or ()]
+        return [block.location for block in own_blocks(self) or ()]
 
     @property
     def block_count(self) -> int:
@@ -53,7 +78,7 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True):
             return sum(self.block_ranges.block_count)
         if self.segments is not None:
             return sum(segment.block_count for segment in self.segments)
-        return len(self.blocks or ())
+        return len(own_blocks(self) or ())
 
     @property
     def size_bytes(self) -> int:
@@ -63,11 +88,94 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True):
             return sum(self.block_columns.file_size)
         if self.segments is not None:
             return sum(segment.file_size_bytes for segment in self.segments)
-        return sum(block.file_size for block in self.blocks or ())
+        return sum(block.file_size for block in own_blocks(self) or ())
+
+    def to_arrow(self) -> pa.Table:
+        """The blocks as a table: location, row_count, live_row_count, file_size and verdict; with residuals the rest of
+        the filter for each, and the size of the requested columns, if they were requested.
+
+        URLs are not in it: whoever has one can read the block.
+        """
+        import pyarrow as pa
+
+        blocks = self.blocks
+        columns: dict[str, Any] = {
+            "location": pa.array([block.location for block in blocks], pa.string()),
+            "row_count": pa.array([block.row_count for block in blocks], pa.int64()),
+            "live_row_count": pa.array([block.live_row_count for block in blocks], pa.int64()),
+            "file_size": pa.array([block.file_size for block in blocks], pa.int64()),
+            "verdict": pa.array([block.verdict for block in blocks], pa.string()),
+        }
+        if any(block.column_size_bytes is not None for block in blocks):
+            columns["column_size_bytes"] = pa.array([block.column_size_bytes for block in blocks], pa.int64())
+        if self.residuals is not None:
+            texts = [residual.sql for residual in self.residuals]
+            of_blocks = [None if block.residual is None else texts[block.residual] for block in blocks]
+            columns["residual"] = pa.array(of_blocks, pa.string())
+        return pa.table(columns)
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """The table of :meth:`to_arrow` as a pandas frame; ``options``: those of ``pyarrow.Table.to_pandas``. Needs
+        ``lamella[pandas]``."""
+        from lamella.client.scan.rows import library
+
+        library("pandas", "to_pandas", "pandas")
+        return self.to_arrow().to_pandas(**options)
+
+    def __repr__(self) -> str:
+        found = "" if self.complete else ", not complete"
+        return (
+            f"PruneResult({self.block_count:,} of {self.report.blocks_total:,} blocks,"
+            f" snapshot_id={self.snapshot_id!r}{found})"
+        )
+
+    def _repr_html_(self) -> str:
+        """The funnel and the first blocks as tables, for notebooks."""
+        from rich.filesize import decimal
+
+        stages = [
+            (stage.stage, stage.considered, stage.kept, decimal(stage.bytes), f"{stage.ms:.2f}")
+            for stage in self.report.stages
+        ]
+        caption = f"{self.block_count:,} of {self.report.blocks_total:,} blocks of snapshot {self.snapshot_id}"
+        if not self.complete:
+            caption += ", not complete"
+        parts = [html_table(caption, ("stage", "considered", "kept", "bytes", "ms"), stages)]
+        if self.report.not_used:
+            unused = [(use.predicate, use.reason) for use in self.report.not_used]
+            parts.append(html_table("Not used", ("predicate", "reason"), unused))
+        if self.segments is None and self.block_ranges is None:
+            rows = [(b.verdict, b.row_count, decimal(b.file_size), b.location) for b in islice(self, MAX_ROWS)]
+            shown = "" if len(self) <= MAX_ROWS else f", the first {MAX_ROWS:,}"
+            parts.append(html_table(f"Blocks{shown}", ("verdict", "rows", "size", "location"), rows))
+        return "".join(parts)
 
     def _require_blocks(self) -> None:
         if self.block_ranges is not None:
             raise InvalidRequest('the answer has ranges of blocks: pass it to the "resolve" method of the table first')
+
+    def _require_no_segments(self) -> None:
+        if self.segments is not None:
+            raise InvalidRequest('the answer has segments instead of blocks, since level was "segment": see segments')
+
+
+#: The member of an answer as the service sent it.
+_BLOCKS: Final[Any] = PruneAnswer.__dict__["blocks"]
+
+
+def own_blocks(answer: PruneAnswer) -> tuple[PrunedBlock, ...] | None:
+    """The records of an answer as they came; None: it has another shape."""
+    found: tuple[PrunedBlock, ...] | None = _BLOCKS.__get__(answer)
+    return found
+
+
+class Names(tuple[str, ...]):
+    """Names of tables; a tuple that notebooks show as a table."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return html_table("Tables", ("name",), [(name,) for name in self])
 
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # the zone is added where the type has one

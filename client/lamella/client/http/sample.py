@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
+from lamella.client.filters import plain_filter
 from lamella.client.http.call import Call, Filter, TableName, make_call, text_tuple, timestamp_of
 from lamella.snapshot.wire import SampleAnswer, SampleRequest, operations
 
@@ -24,7 +25,7 @@ def sample_call(
 ) -> Call[SampleAnswer]:
     """Some rows."""
     request = SampleRequest(
-        filter=filter,
+        filter=plain_filter(filter, time_zone),
         columns=None if columns is None else text_tuple("columns", columns),
         rows=rows,
         snapshot_id=snapshot_id,

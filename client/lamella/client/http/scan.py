@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lamella.client.filters import plain_filter
 from lamella.client.http.call import Filter, text_tuple
 from lamella.client.http.maintenance import SnapshotLease
 from lamella.client.http.prune_request import OrderSpec, read_order
@@ -68,6 +69,7 @@ class TableScan(TableMethods):
         """
         from lamella.client.scan import Request, Scan, open_store
 
+        filter = plain_filter(filter, time_zone)
         request = Request(
             filter=filter,
             columns=None if columns is None else text_tuple("columns", columns),
@@ -136,7 +138,7 @@ class TableScan(TableMethods):
             until=until,
             since_timestamp=since_timestamp,
             until_timestamp=until_timestamp,
-            filter=filter,
+            filter=plain_filter(filter, time_zone),
             columns=None if columns is None else text_tuple("columns", columns),
             keys=text_tuple("keys", keys),
             net=net,

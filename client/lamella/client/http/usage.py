@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from lamella.client.filters import plain_filter
 from lamella.client.http.call import Call, Filter, TableName, make_call, text_tuple
 from lamella.snapshot.wire import (
     AuditList,
@@ -54,7 +55,11 @@ def report_calls(
 ) -> list[Call[FeedbackAnswer]]:
     """Report blocks in batches. Reports can safely be sent twice, so they need no idempotency key."""
     request = FeedbackRequest(
-        snapshot_id=snapshot_id, filter=filter, empty=(), time_zone=time_zone, case_sensitive=case_sensitive
+        snapshot_id=snapshot_id,
+        filter=plain_filter(filter, time_zone),
+        empty=(),
+        time_zone=time_zone,
+        case_sensitive=case_sensitive,
     )
     texts = text_tuple("locations", locations)
     parts = [texts[at : at + _BLOCKS_PER_REPORT] for at in range(0, len(texts), _BLOCKS_PER_REPORT)] or [()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from lamella.client.filters import plain_filter
 from lamella.client.http.call import Filter, TableName, text_tuple
 from lamella.client.http.lake import Lake
 from lamella.client.http.sync.methods import TableMethods
@@ -120,7 +121,7 @@ class TableWrite(TableMethods):
     ) -> WriteResult:
         """Replace the rows for which ``where`` is true (None: all rows) by those of ``data``, in one commit.
 
-        ``where``: SQL text or a JSON tree, as in :meth:`prune`; ``time_zone``: for times in it that have none. The
+        ``where``: a filter, as in :meth:`prune`; ``time_zone``: for times in it that have none. The
         commit removes what the table has by then; matching rows that others add while ``data`` is read are removed
         too, those that come later stay. The new rows need not match ``where``. Where all of them do, a repeated
         overwrite has the same effect, so it takes no idempotency key; a row that does not match is there twice then.
@@ -159,7 +160,7 @@ class TableWrite(TableMethods):
             str(self._name),
             data,
             options,
-            where=where,
+            where=plain_filter(where, time_zone),
             time_zone=time_zone,
             read_snapshot_id=read_snapshot_id,
             properties=set_properties,
@@ -239,7 +240,7 @@ class TableWrite(TableMethods):
     ) -> DeleteResult:
         """Delete the rows for which ``where`` is true, in one commit.
 
-        ``where``: SQL text or a JSON tree, as in :meth:`prune`. ``every_row``: delete all rows; ``where`` is then None.
+        ``where``: a filter, as in :meth:`prune`. ``every_row``: delete all rows; ``where`` is then None.
         Blocks whose rows all match are removed without being read; only blocks that may match partly are read. These
         get a deletion vector, or are rewritten if they lose many rows; ``mode``: replaces the table's property
         ``write.delete.mode`` (see ``docs/rewriting.md#delete``). Rows that others add in the meantime stay. The other
@@ -266,7 +267,7 @@ class TableWrite(TableMethods):
         return delete(
             self._service,
             str(self._name),
-            where,
+            plain_filter(where, time_zone),
             options,
             every_row=every_row,
             time_zone=time_zone,

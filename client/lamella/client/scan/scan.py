@@ -207,6 +207,22 @@ class Scan(Rows):
         self._lock = threading.Lock()
         self._made: tuple[PruneAnswer, Plan] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what the copy in another process plans from: the same snapshot, if this scan has been planned."""
+        if self._stores is not None:
+            raise TypeError("a scan with signed URLs cannot be pickled: pass on its fragments()")
+        state = {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_made")}
+        made = self._made
+        if made is not None:
+            snapshot_id = made[0].snapshot_id
+            state["_request"] = msgspec.structs.replace(self._request, snapshot_id=snapshot_id, timestamp=None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+        self._made = None
+
     @property
     def plan(self) -> PruneAnswer:
         """Return the service's answer: which blocks and rows are read, and why."""

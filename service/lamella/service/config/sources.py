@@ -30,7 +30,8 @@ CONFIG: Final = ENV_PREFIX + "CONFIG"
 _FILE: Final = "_FILE"
 #: Variables of other parts of Lamella.
 _OTHERS: Final = frozenset(
-    ENV_PREFIX + name for name in ("CONFIG", "URL", "TOKEN", "TOKEN_FILE", "JOB_CHECKPOINT", "COMPLETE")
+    ENV_PREFIX + name
+    for name in ("CONFIG", "URL", "TOKEN", "TOKEN_FILE", "PROFILE", "PROFILES_FILE", "JOB_CHECKPOINT", "COMPLETE")
 )
 #: Similarity to a setting's name from which a variable counts as a mistyped setting.
 _MISTYPED: Final = 0.85

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from lamella.snapshot.html_tables import html_facts
 from lamella.snapshot.manifest.features import CONSTANTS, DELETES, FORMAT_FEATURES, SIDECAR_PARTS, WRITER_FEATURES
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.sketch import Sketch
@@ -396,6 +397,21 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     replaced_files: tuple[ReplacedFiles, ...] | msgspec.UnsetType = msgspec.UNSET
     required_features: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     row_changes: tuple[RowChange, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    def _repr_html_(self) -> str:
+        """Returns what the snapshot is as a table, for notebooks."""
+        key = self.cluster_key
+        facts = (
+            ("time", self.timestamp),
+            ("operation", self.operation),
+            ("previous", self.prev_snapshot_id),
+            ("rows", self.summary.row_count),
+            ("blocks", self.summary.block_count),
+            ("bytes", self.summary.compressed_byte_size),
+            ("cluster key", None if key is None else f"{key.kind}({', '.join(key.columns)})"),
+            ("columns", ", ".join(column.name for column in self.schema.columns)),
+        )
+        return html_facts(f"Snapshot {self.snapshot_id}", facts)
 
     @property
     def cluster_key(self) -> ClusterKey | None:

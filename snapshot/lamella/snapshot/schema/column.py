@@ -20,6 +20,7 @@ from msgspec import Meta
 
 from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import InvalidSchema, LimitExceeded, UnknownColumn
+from lamella.snapshot.html_tables import html_table
 from lamella.snapshot.schema.types import PER_SECOND, DataType, TextLength, canonical_type, parse_type, text_length
 from lamella.snapshot.variant.paths import path_text, variant_steps
 
@@ -223,6 +224,12 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.default if self.write_default is msgspec.UNSET else self.write_default
 
 
+def _with_depth(columns: Iterable[Column], depth: int) -> Iterator[tuple[Column, int]]:
+    for column in columns:
+        yield column, depth
+        yield from _with_depth(column.fields, depth + 2)
+
+
 ConstraintName = Annotated[str, Meta(max_length=255)]
 ConstraintCondition = Annotated[str, Meta(max_length=65_536)]
 ZoneName = Annotated[str, Meta(max_length=64)]
@@ -282,6 +289,14 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
     extra_columns: bool = False
     ignored_columns: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """Returns the columns as a table, for notebooks; fields of structs are indented."""
+        rows = [
+            (" " * depth + column.name, column.type, "" if column.nullable else "NOT NULL", column.doc or "")
+            for column, depth in _with_depth(self.columns, 0)
+        ]
+        return html_table(f"Schema {self.schema_id}", ("column", "type", "", "comment"), rows)
 
     @classmethod
     def assign(cls, columns: Iterable[Column], *, last_column_id: int = 0) -> Schema:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from lamella.snapshot.html_tables import html_facts
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Check, Column, Schema
 from lamella.snapshot.schema.evolution import MAX_CHECKS, SchemaChange
@@ -145,6 +146,19 @@ class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
         """Returns every schema the table has had, the current one last."""
         return (*self.schemas, self.schema)
 
+    def _repr_html_(self) -> str:
+        """Returns what the table is as a table, for notebooks."""
+        facts = (
+            ("snapshot", self.snapshot_id),
+            ("rows", self.row_count if self.live_row_count is None else self.live_row_count),
+            ("blocks", self.block_count),
+            ("segments", self.segment_count),
+            ("bytes", self.file_size_bytes),
+            ("cluster key", f"{self.cluster_kind}({', '.join(self.cluster_key)})" if self.cluster_key else None),
+            ("location", self.location),
+        )
+        return html_facts(f"Table {self.namespace}.{self.name}", facts) + self.schema._repr_html_()
+
 
 class ClusterKeyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``PUT .../cluster-key``: the new cluster key, as dotted paths and expressions; none: no key.
@@ -188,6 +202,10 @@ class SchemaInfo(msgspec.Struct, frozen=True, kw_only=True):
     def history(self) -> tuple[Schema, ...]:
         """Returns every schema the table has had, the current one last."""
         return (*self.schemas, self.schema)
+
+    def _repr_html_(self) -> str:
+        """Returns the current schema as a table, for notebooks."""
+        return self.schema._repr_html_()
 
 
 class TableList(msgspec.Struct, frozen=True, kw_only=True):

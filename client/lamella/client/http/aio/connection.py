@@ -16,6 +16,8 @@ from lamella.client.http.blocks import AddressCache
 from lamella.client.http.call import Answer, Call
 from lamella.client.http.credential import credential_of
 from lamella.client.http.exchange import Exchange, RetryPolicy
+from lamella.client.http.profiles import service_of
+from lamella.client.http.recipe import ClientRecipe, client_again
 from lamella.client.http.transport import AsyncTransport, Outcome, Send, TransportFailure
 from lamella.snapshot.ids import Ids
 
@@ -25,10 +27,11 @@ class AsyncConnection:
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         *,
         token: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
+        profile: str | None = None,
         timeout_s: float = 30.0,
         policy: RetryPolicy | None = None,
         transport: AsyncTransport | None = None,
@@ -37,12 +40,29 @@ class AsyncConnection:
         ids: Ids | None = None,
         traces: bool = True,
     ) -> None:
+        service = service_of(url, token, token_file, profile)
+        self._recipe = ClientRecipe(
+            url=service.url,
+            token=token,
+            token_file=None if token_file is None else os.path.abspath(token_file),
+            profile=profile,
+            found=url is None and token is None and token_file is None,
+            timeout_s=timeout_s,
+            policy=policy,
+            traces=traces,
+        )
+        self._has_own_transport = transport is not None
         #: Addresses of blocks, for answers of shape "ranges".
         self.addresses = AddressCache()
         self._exchange = Exchange(
-            url, credential=credential_of(token, token_file), policy=policy, ids=ids, jitter=jitter, traces=traces
+            service.url,
+            credential=credential_of(service.token, service.token_file),
+            policy=policy,
+            ids=ids,
+            jitter=jitter,
+            traces=traces,
         )
-        self._transport = transport if transport is not None else open_transport(url, timeout_s)
+        self._transport = transport if transport is not None else open_transport(service.url, timeout_s)
         self._sleep = sleep
 
     @property
@@ -64,6 +84,12 @@ class AsyncConnection:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        """The copy in another process connects anew, to the same service; see ``docs/python.md#other-processes``."""
+        if self._has_own_transport:
+            raise TypeError(f"a {type(self).__name__} with a transport of its own cannot be pickled")
+        return client_again, (type(self), self._recipe)
 
     async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
         """Carry out a call of :mod:`lamella.client.http.call`, with retries, and return its answer."""

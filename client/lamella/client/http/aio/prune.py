@@ -57,7 +57,8 @@ class AsyncTablePrune:
     ) -> PruneResult:
         """The blocks that may hold a row for which ``filter`` is true, and a report of the pruning.
 
-        ``filter``: SQL text in Spark's dialect, or a JSON tree. ``columns``: the columns that will be read, for
+        ``filter``: SQL text in Spark's dialect, a JSON tree, or an expression (``col("a") > 4``, also of pyarrow and
+        Polars; see ``docs/python.md``). ``columns``: the columns that will be read, for
         ``column_size_bytes``. Give at most one of ``snapshot_id`` (an id, tag or number) and ``timestamp`` (Unix
         milliseconds, ISO 8601 text or an aware datetime). ``time_zone``: for timestamps in the filter that have none.
 

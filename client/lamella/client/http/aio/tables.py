@@ -9,6 +9,7 @@ import msgspec
 
 from lamella.client.http.aio.runner import AsyncCallRunner
 from lamella.client.http.call import TableName
+from lamella.client.http.results import Names
 from lamella.client.http.tables import (
     change_namespace_call,
     commit_call,
@@ -81,7 +82,7 @@ class AsyncLakeTables:
 
     async def tables(self: AsyncCallRunner, namespace: str) -> tuple[str, ...]:
         """The names of a namespace's tables; raises NamespaceNotFound."""
-        return (await self.run(tables_call(namespace))).tables
+        return Names((await self.run(tables_call(namespace))).tables)
 
     async def create_table(
         self: AsyncCallRunner,

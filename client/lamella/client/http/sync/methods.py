@@ -73,6 +73,10 @@ class TableMethods(
         """The name of the table in its namespace."""
         return self._name.table
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """The copy in another process has a client of its own."""
+        return type(self), (self._lake, self._name)
+
     def __str__(self) -> str:
         return str(self._name)
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from lamella.client.http.call import TableName
+from lamella.client.http.results import Names
 from lamella.client.http.sync.runner import CallRunner
 from lamella.client.http.tables import (
     change_namespace_call,
@@ -82,7 +83,7 @@ class LakeTables:
 
     def tables(self: CallRunner, namespace: str) -> tuple[str, ...]:
         """The names of a namespace's tables; raises NamespaceNotFound."""
-        return self.run(tables_call(namespace)).tables
+        return Names(self.run(tables_call(namespace)).tables)
 
     def create_table(
         self: CallRunner,
