@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec
+from pathlib import Path
+from typing import Any, Concatenate, Final, ParamSpec
 
 import click
 import msgspec
 from click.core import ParameterSource
 
-from lamella.client.http import Lamella
+from lamella.client.cli.failure import needs_extra
+from lamella.client.http import Lamella, RetryPolicy
 from lamella.client.http.credential import TOKEN, TOKEN_FILE
+from lamella.client.http.transport import CATALOG, folder_of
+from lamella.snapshot.errors import InvalidRequest
 
 P = ParamSpec("P")
 
@@ -32,9 +36,29 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 Connect = Callable[[Target], Lamella]
 
 
-def connect(target: Target) -> Lamella:
-    """Return a client connected over HTTP."""
-    return Lamella(target.url, token=target.token, token_file=target.token_file, timeout_s=target.timeout_s)
+#: What a local folder begins with where the URL of a service is expected.
+_FOLDERS: Final = ("file://", "/", "./", "../", "~")
+
+
+def connect(target: Target, *, policy: RetryPolicy | None = None, traces: bool = True) -> Lamella:
+    """Return a client connected over HTTP, or, for a folder in which there is a lake, one with the service in this
+    process. Raises InvalidRequest for another folder: a mistyped one must not be made into an empty lake."""
+    if target.url.startswith(_FOLDERS):
+        folder = folder_of(target.url)
+        if not Path(folder, CATALOG).is_file():
+            raise InvalidRequest(
+                f"there is no lake in {folder}; `lamella serve --warehouse {target.url}` makes one", folder=folder
+            )
+        with needs_extra("service"):
+            return Lamella.embedded(folder, timeout_s=target.timeout_s, policy=policy, traces=traces)
+    return Lamella(
+        target.url,
+        token=target.token,
+        token_file=target.token_file,
+        timeout_s=target.timeout_s,
+        policy=policy,
+        traces=traces,
+    )
 
 
 def key_options(ctx: click.Context, token: str | None, token_file: str | None) -> tuple[str | None, str | None]:
@@ -66,7 +90,12 @@ def service_options(
     (``as_json``). :func:`key_options` decides between the token and its file."""
     options = (
         click.option(
-            "--url", envvar="LAMELLA_URL", default=DEFAULT_URL, show_default=True, show_envvar=True, help="The service."
+            "--url",
+            envvar="LAMELLA_URL",
+            default=DEFAULT_URL,
+            show_default=True,
+            show_envvar=True,
+            help="The service, or the local folder of a lake, which is then opened in this process.",
         ),
         click.option("--token", envvar=TOKEN, show_envvar=True, help="API key or token, if the service requires one."),
         click.option(

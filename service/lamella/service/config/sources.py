@@ -136,6 +136,15 @@ def _missing(name: str, options: Set[str]) -> str:
     return f"{variable}: the setting {name} is missing ({text}): {', '.join(ways)}"
 
 
+def setting_problem(found: ErrorDetails) -> str:
+    """Return what is wrong with a setting that a program gave, without its value."""
+    name = ".".join(str(part) for part in found["loc"])
+    if found["type"] == "extra_forbidden":
+        near = get_close_matches(name, Settings.model_fields, 1, _SIMILARITY)
+        return f"{name} is not a setting" + (f"; did you mean {near[0]}?" if near else "")
+    return f"{name}: {_wrong(found)}"
+
+
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
