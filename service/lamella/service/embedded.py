@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 from starlette.types import ASGIApp
 
 from lamella.service.app import create_app
+from lamella.service.config.check import refuse_unwritable
 from lamella.service.config.settings import Settings
 from lamella.service.config.sources import setting_problem
 from lamella.snapshot.errors import InvalidSettings
@@ -82,6 +83,7 @@ def open_app(folder: str, settings: Mapping[str, Any]) -> ASGIApp:
         effective = EmbeddedSettings(**{**_DEFAULTS, **settings, "warehouse": folder})
     except ValidationError as error:
         raise _invalid([setting_problem(found) for found in error.errors()]) from error
+    refuse_unwritable(effective)
     return create_app(effective)
 
 
