@@ -48,6 +48,7 @@ _HOMES: Final = {
     "export": "iceberg.commands",
     "prune": "cli.prune",
     "sample": "cli.sample",
+    "scan": "cli.scan",
     "diff": "cli.prune",
     "aggregate": "cli.prune",
     "advise": "advice.commands",

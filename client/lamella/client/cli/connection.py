@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
@@ -11,11 +13,11 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from lamella.client.cli.failure import needs_extra
+from lamella.client.cli.failure import CommandFailure, needs_extra
 from lamella.client.http import Lamella, RetryPolicy
 from lamella.client.http.credential import TOKEN, TOKEN_FILE
 from lamella.client.http.transport import CATALOG, folder_of
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import InvalidRequest, LamellaError, TableNotFound
 
 P = ParamSpec("P")
 
@@ -124,6 +126,21 @@ def service_options(
     return decorate
 
 
+@contextmanager
+def near_tables(lake: Lamella) -> Iterator[None]:
+    """Add a table with a similar name, if there is one, to the error that there is no such table."""
+    try:
+        yield
+    except (TableNotFound, CommandFailure) as failure:
+        error = failure.error if isinstance(failure, CommandFailure) else failure
+        if isinstance(error, TableNotFound):
+            namespace, name = str(error.details.get("namespace", "")), str(error.details.get("table", ""))
+            with suppress(LamellaError):  # the first error counts
+                near = get_close_matches(name, lake.tables(namespace), 1) if namespace else []
+                error.details.update({"did_you_mean": f"{namespace}.{near[0]}"} if near else {})
+        raise
+
+
 def with_session(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
     """Add the options of :func:`service_options`, and pass a :class:`Session`."""
 
@@ -137,7 +154,7 @@ def with_session(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Sess
                 url=kwargs.pop("url"), token=token, token_file=token_file, timeout_s=kwargs.pop("timeout_s")
             )
             make: Connect = connect if ctx.obj is None else ctx.obj
-            with make(target) as lake:
+            with make(target) as lake, near_tables(lake):
                 function(Session(lake, kwargs.pop("as_json")), *args, **kwargs)
 
         return command

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import IO, Any
 
 import click
 
 from lamella.client.jobs.report import ErrorEvent, is_job, send_event
-from lamella.snapshot.errors import LamellaError, OutcomeUnknown, PermissionDenied, Unauthenticated, Unavailable
+from lamella.snapshot.errors import (
+    LamellaError,
+    OutcomeUnknown,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+    UnknownColumn,
+)
 
 #: The extra that installs a module, where it is not the extra of the command itself.
 _EXTRAS = {"psycopg": "postgres", "s3fs": "s3", "pyspark": "spark", "py4j": "spark", "httpx2": "aio"}
@@ -153,6 +161,13 @@ def _without_first_refused(error: LamellaError) -> str:
 
 
 def _hint(error: LamellaError) -> str:
+    near = error.details.get("did_you_mean")
+    if near is None and isinstance(error, UnknownColumn):
+        known = error.details.get("columns")
+        names = [str(each) for each in known] if isinstance(known, list | tuple) else []
+        near = next(iter(get_close_matches(str(error.details.get("column")), names, 1)), None)
+    if near is not None:
+        return f"; did you mean {near}?"
     if isinstance(error, OutcomeUnknown):
         return "; check the state before you run it again"
     if isinstance(error, Unauthenticated):

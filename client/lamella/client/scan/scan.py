@@ -23,6 +23,7 @@ from lamella.snapshot.deletes import RangeReader, Vectors
 from lamella.snapshot.errors import InvalidRequest, LimitExceeded
 from lamella.snapshot.reader_feedback import is_enabled
 from lamella.snapshot.rows.block_file import BlockFile
+from lamella.snapshot.rows.json_values import json_rows
 from lamella.snapshot.rows.row_groups import Fetcher, ReadSpec, RowGroupRead, row_group_reads
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.storage import FsspecStore, Store
@@ -272,6 +273,13 @@ class Scan(Rows):
         others = tuple(block for block, count in zip(planned.blocks, counts, strict=True) if count is None)
         read = self._read(planned, others, RowGroupRead.count, counting=True)
         return sum(count for count in counts if count is not None) + sum(read)
+
+    def to_json_rows(self) -> Iterator[list[Any]]:
+        """Yield rows as lists of JSON values in the order of the columns; see
+        :mod:`lamella.snapshot.rows.json_values`."""
+        columns = self._planned().recipe.output
+        for batch in self.to_batches():
+            yield from json_rows(pa.Table.from_batches([batch]), columns)
 
     def aggregate(
         self,
