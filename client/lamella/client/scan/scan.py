@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import msgspec
 import pyarrow as pa
 
-from lamella.client.scan.aggregates import RowAggregates, complete
+from lamella.client.scan.aggregates import RowAggregates, complete, completed_answer
 from lamella.client.scan.plan import Plan, Planner, Request, ScanRecipe, plan_of, plan_of_blocks, versions_of
 from lamella.client.scan.progress import Progress
 from lamella.client.scan.rows import Rows, arrow_frame, batches_of, library, read_frame
@@ -298,6 +298,19 @@ class Scan(Rows):
         Raises InvalidRequest for other aggregates and for a scan with a limit, LimitExceeded if more would have to be
         read than may be, and for a sum of more than 38 digits.
         """
+        return self._completed(aggregates, group_by, max_blocks, max_rows)[1]
+
+    def aggregate_answer(
+        self, aggregates: Sequence[str], *, group_by: Sequence[str] = ()
+    ) -> tuple[AggregateAnswer, tuple[PrunedBlock, ...]]:
+        """Return the result of :meth:`aggregate` as the service has it in answers, and the blocks that were read."""
+        answer, result, read = self._completed(aggregates, group_by, None, None)
+        return completed_answer(answer, result), read
+
+    def _completed(
+        self, aggregates: Sequence[str], group_by: Sequence[str], max_blocks: int | None, max_rows: int | None
+    ) -> tuple[AggregateAnswer, pa.Table, tuple[PrunedBlock, ...]]:
+        """Return what statistics prove, the whole result, and the blocks that were read for the rest."""
         request = self._request
         if request.limit is not None:
             raise InvalidRequest("a scan with a limit has any of the rows that match: there is no one result")
@@ -307,13 +320,13 @@ class Scan(Rows):
                 aggregates, request.filter, group_by=group_by, max_scan_blocks=max_blocks, **arguments
             )
             _require_small(answer.scan_blocks, sum(block.row_count for block in answer.scan), max_blocks, max_rows)
-            return complete(answer, self._aggregated(answer, answer.scan) if answer.scan else ())
+            return answer, complete(answer, self._aggregated(answer, answer.scan) if answer.scan else ()), answer.scan
         # Statistics are about all blocks, so they prove nothing of some.
         planned = self._planned()
         _require_small(len(planned.blocks), sum(block.row_count for block in planned.blocks), max_blocks, max_rows)
         arguments |= {"snapshot_id": planned.snapshot_id, "timestamp": None}
         answer = self._table.aggregate(aggregates, {"type": "false"}, group_by=group_by, **arguments)
-        return complete(answer, self._aggregated(answer, planned.blocks))
+        return answer, complete(answer, self._aggregated(answer, planned.blocks)), planned.blocks
 
     def _aggregated(self, answer: AggregateAnswer, blocks: tuple[PrunedBlock, ...]) -> Iterator[pa.Table]:
         """Yield the aggregates of parts of the matching rows of some blocks."""
