@@ -49,6 +49,7 @@ _HOMES: Final = {
     "prune": "cli.prune",
     "sample": "cli.sample",
     "scan": "cli.scan",
+    "sql": "cli.sql",
     "diff": "cli.prune",
     "aggregate": "cli.prune",
     "advise": "advice.commands",

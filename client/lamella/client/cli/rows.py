@@ -16,6 +16,13 @@ FORMATS: Final[tuple[RowFormat, ...]] = ("table", "json", "csv")
 _SPECIAL: Final = frozenset('",\r\n')
 
 
+def form_of(output: RowFormat | None, *, as_json: bool) -> RowFormat:
+    """Return the form that the options ``-o`` and ``--json`` ask for; raises UsageError if they differ."""
+    if as_json and output not in (None, "json"):
+        raise click.UsageError(f"give one of --json and -o {output}")
+    return "json" if as_json else output or "table"
+
+
 def write_rows(form: RowFormat, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
     """Write rows of JSON values to stdout and return their number. JSON and CSV are written as the rows come.
 

@@ -11,7 +11,7 @@ import click
 from lamella.client.cli.arguments import one_snapshot, store_options, time_of
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
-from lamella.client.cli.rows import FORMATS, RowFormat, write_rows
+from lamella.client.cli.rows import FORMATS, RowFormat, form_of, write_rows
 from lamella.snapshot.errors import LamellaError
 
 #: Rows that a table for people shows unless a limit says otherwise.
@@ -58,7 +58,7 @@ def scan(
     one_snapshot(snapshot_id, timestamp)
     if order_by is not None and limit is None:
         raise click.UsageError("--order-by needs --limit")
-    form = _form(output, as_json=session.as_json)
+    form = form_of(output, as_json=session.as_json)
     is_cut = form == "table" and limit is None
     try:
         found = session.lake.table(table).scan(
@@ -79,9 +79,3 @@ def scan(
             click.echo(f"these are {SHOWN_ROWS} rows, and there are more: give --limit, or -o csv or json", err=True)
     except LamellaError as error:
         raise CommandFailure(error, source=filter) from error
-
-
-def _form(output: RowFormat | None, *, as_json: bool) -> RowFormat:
-    if as_json and output not in (None, "json"):
-        raise click.UsageError(f"give one of --json and -o {output}")
-    return "json" if as_json else output or "table"
