@@ -18,6 +18,7 @@ from fixtures_server import ServerProcess
 from lamella.client import AsyncLamella, Lamella
 from lamella.client.cli.app import cli
 from lamella.client.http.results import python_value
+from lamella.client.scan.aggregates import complete, completed_answer
 from lamella.snapshot.errors import InvalidRequest, UnknownColumn
 from lamella.snapshot.schema import parse_type
 from lamella.snapshot.stats import Bound, to_bound
@@ -69,7 +70,7 @@ def test_the_command_shows_results_limits_and_what_is_missing(lake: Lamella) -> 
         return result.output
 
     assert "2026-01-02" in run("count(*)", "--group-by", "day")
-    assert "from statistics, exact" in run("count(*)")
+    assert "exact, from statistics\n" in run("count(*)")
     assert "20 to 30" in run("count(*)", "--where", "a > 12", "--mode", "bounded")
     answer = json.loads(run("count(*)", "max(a)", "--json"))
     assert answer["groups"][0]["values"] == [{"value": {"Int64": 40}}, {"value": {"Int64": 39}}]
@@ -81,7 +82,7 @@ def test_a_result_that_the_statistics_do_not_decide_is_never_shown_as_one(lake: 
     """Limits and exit status 1 in the command; ``exact`` is false for each value that a scan may change."""
 
     def run(*args: str) -> str:
-        result = CliRunner().invoke(cli, ["aggregate", "db.t", *args, "--url", lake.url])
+        result = CliRunner().invoke(cli, ["aggregate", "db.t", *args, "--no-scan", "--url", lake.url])
         assert result.exit_code == 1, result.output
         return result.output
 
@@ -91,7 +92,7 @@ def test_a_result_that_the_statistics_do_not_decide_is_never_shown_as_one(lake: 
     assert "bounds of the result" in shown
     assert "the rows of 1 blocks" in shown
     assert "exact" not in shown
-    as_json = ["aggregate", "db.t", "count(*)", "--where", "a > 12", "--json", "--url", lake.url]
+    as_json = ["aggregate", "db.t", "count(*)", "--where", "a > 12", "--no-scan", "--json", "--url", lake.url]
     result = CliRunner().invoke(cli, as_json)
     assert result.exit_code == 1
     answer = json.loads(result.stdout)
@@ -102,6 +103,62 @@ def test_a_result_that_the_statistics_do_not_decide_is_never_shown_as_one(lake: 
     assert "there may be other groups" not in run("count(*)", "--where", "a > 12", "--group-by", "day")
     for impossible in ("day = '2026-13-45'", "day < 3", "a < X'00'", "day IN ('2026-01-01', true)"):
         assert "^" in run("count(*)", "--where", f"a > 12 AND {impossible}"), impossible
+
+
+def test_the_command_reads_the_rows_that_statistics_leave(lake: Lamella) -> None:
+    """So its result is exact, in text and in JSON, with groups, and says how many blocks were read."""
+
+    def run(*args: str) -> str:
+        result = CliRunner().invoke(cli, ["aggregate", "db.t", *args, "--url", lake.url])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    for number in range(40):
+        shown = run("count(*)", "max(a)", "--where", f"a > {number}").splitlines()
+        assert shown[-1].split() == [str(39 - number), "39" if number < 39 else "null"]
+        assert ("rows of 1 blocks" in shown[1]) == (number % 10 != 9)
+    assert run("sum(a)", "--where", "a > 12").split()[-1] == str(sum(range(13, 40)))
+    answer = json.loads(run("count(*)", "min(a)", "--where", "a > 12", "--group-by", "day", "--json"))
+    assert (answer["complete"], answer["scan"], answer["scan_blocks"], answer["other_groups"]) == (True, [], 0, False)
+    groups = {
+        group["key"][0]["Date"]: [value["value"]["Int64"] for value in group["values"]] for group in answer["groups"]
+    }
+    assert [groups[day] for day in sorted(groups)] == [[7, 13], [10, 20], [10, 30]]
+    assert "exact, from statistics\n" in run("count(*)", "--where", "a >= 20")
+    assert "20 to 30" in run("count(*)", "--where", "a > 12", "--mode", "bounded")
+
+
+def test_a_completed_answer_has_the_values_of_statistics(tmp_path: Path) -> None:
+    """Of each type, as keys and as results: what the service says, read into Arrow and back, is the same."""
+    rows = pa.table(
+        {
+            "b": pa.array([True, False, None]),
+            "i": pa.array([-(2**63), 2**63 - 1, None]),
+            "u": pa.array([0, 2**64 - 1, None], pa.uint64()),
+            "f": pa.array([float("nan"), -0.0, None]),
+            "g": pa.array([float("-inf"), 1.5, None], pa.float32()),
+            "d": pa.array([Decimal("-0.01"), Decimal("9" * 36 + ".99"), None], pa.decimal128(38, 2)),
+            "s": pa.array(["", "ü", None]),
+            "x": pa.array([b"", b"\xff\x00", None]),
+            "day": pa.array([dt.date(1, 1, 1), dt.date(9999, 12, 31), None]),
+            "t": pa.array([-1, 10**17, None], pa.timestamp("us", "UTC")),
+            "n": pa.array([-1, 10**17, None], pa.timestamp("us")),
+        }
+    )
+    with Lamella.embedded(tmp_path) as lake:
+        table = lake.table("db.t")
+        table.append(rows, create=True)
+        names = rows.column_names
+        for name in names:
+            answer = table.aggregate([f"count({name})", f"min({name})", f"max({name})"])
+            assert answer.complete or name == "f"  # of NaN there are no statistics in a file
+            assert completed_answer(answer, complete(answer)).groups == answer.groups or name == "f"
+            some = table.scan(f"{name} IS NULL OR i IS NOT NULL")
+            whole, read = some.aggregate_answer([f"max({name})", "sum(i)"], group_by=[name])
+            assert len(read) == 1
+            keys = {group.key[0] for group in whole.groups}
+            assert len(keys) == 3
+            assert all(group.values[0].value == group.key[0] for group in whole.groups)
 
 
 def test_the_services_clock_decides_what_now_is(lake: Lamella) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from lamella.client.advice.commands import forecast_sentence, scores_sentence
 from lamella.client.cli.app import cli
 from lamella.client.cli.connection import Target
 from lamella.client.http import NO_RETRY, Lamella
@@ -227,3 +228,30 @@ def test_json_is_the_services_answer(answer: Any, args: list[str]) -> None:
     """One line, and nothing else."""
     result, _ = run(answer, *args, "--json")
     assert msgspec.json.decode(result.output, type=type(answer)) == answer
+
+
+def test_a_forecast_begins_with_what_is_known() -> None:
+    """How it is known, of how many filters, and of how many nothing is; no number stands for one that is not known."""
+    known, unknown = FORECAST.filters[0], wire.Forecast(filter="b = 1", now=NOW, reason="no counts")
+    said = "1 filter would read 10.5 of 1,000 blocks on average, now 900.0"
+    assert forecast_sentence(FORECAST) == f"estimated from statistics: {said}"
+    measured = msgspec.structs.replace(FORECAST, measured=True, blocks_read=16)
+    assert forecast_sentence(measured) == f"measured in 16 blocks: {said}"
+    part = msgspec.structs.replace(FORECAST, filters=(known, unknown, unknown), unknown=2)
+    assert forecast_sentence(part) == f"estimated from statistics: {said}; nothing is known of 2 of 3 filters"
+    none = msgspec.structs.replace(FORECAST, filters=(unknown, unknown), unknown=2, then=None)
+    assert forecast_sentence(none) == (
+        "nothing is known: what 2 filters would read after the change cannot be predicted"
+    )
+    empty = msgspec.structs.replace(FORECAST, filters=())
+    assert forecast_sentence(empty) == "nothing is known: there is no filter to try"
+
+
+def test_scores_begin_with_what_is_known() -> None:
+    """Scores between limits and unknown ones are told from those that are known."""
+    assert scores_sentence(SCORES) == (
+        "of 3 scores, by statistics of 1,000 of 1,000 blocks: 1 known, 1 only between limits, 1 unknown (?); "
+        "columns without one: 1"
+    )
+    none = msgspec.structs.replace(SCORES, scores=(), blocks_seen=0)
+    assert scores_sentence(none) == "nothing is known: statistics of 0 of 1,000 blocks give no column a score"

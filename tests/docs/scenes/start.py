@@ -21,6 +21,11 @@ def _plan(stage: Stage, text: str) -> None:
     assert real.group(1) == shown.group(1), (line, text)
 
 
+@scene("docs/embedded.md", starts_service=True)
+def embedded(_stage: Stage) -> None:
+    """The page makes its lake itself."""
+
+
 @scene("docs/quick-start.md", spark=True, starts_service=True, texts=[_printed, _plan])
 def quick_start(stage: Stage) -> None:
     """The session of the tests in place of a new one: all else the page makes itself."""

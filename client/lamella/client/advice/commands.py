@@ -272,8 +272,45 @@ def _cost_words(candidate: Candidate) -> str:
     return ", ".join(parts)
 
 
+def scores_sentence(answer: AdviceAnswer) -> str:
+    """Return what the scores stand on, how many are known, and how many are not."""
+    known = sum(each.score is not None for each in answer.scores)
+    open_ended = sum(each.score is None and each.max_score - each.min_score >= 100 for each in answer.scores)
+    between = len(answer.scores) - known - open_ended
+    looked = f"statistics of {answer.blocks_seen:,} of {answer.blocks_total:,} blocks"
+    if not answer.scores:
+        return f"nothing is known: {looked} give no column a score"
+    parts = [
+        f"{known:,} known" if known else "",
+        f"{between:,} only between limits" if between else "",
+        f"{open_ended:,} unknown (?)" if open_ended else "",
+    ]
+    left = f"; columns without one: {len(answer.left_out):,}" if answer.left_out else ""
+    return f"of {len(answer.scores):,} scores, by {looked}: {', '.join(filter(None, parts))}{left}"
+
+
+def forecast_sentence(answer: WhatIfAnswer) -> str:
+    """Return what is known of a change, and by what: the numbers below it are of no more filters than it says."""
+    count, known = len(answer.filters), len(answer.filters) - answer.unknown
+    if not count:
+        return "nothing is known: there is no filter to try"
+    if answer.then is None or not known:
+        return f"nothing is known: what {_filters(count)} would read after the change cannot be predicted"
+    how = f"measured in {answer.blocks_read:,} blocks" if answer.measured else "estimated from statistics"
+    text = (
+        f"{how}: {_filters(known)} would read {answer.then.blocks:,.1f} of {answer.blocks_total:,} blocks on average, "
+        f"now {answer.now.blocks:,.1f}"
+    )
+    return text + (f"; nothing is known of {answer.unknown:,} of {_filters(count)}" if answer.unknown else "")
+
+
+def _filters(count: int) -> str:
+    return f"{count:,} filter{'' if count == 1 else 's'}"
+
+
 def _show_scores(answer: AdviceAnswer) -> None:
-    click.echo(f"snapshot {answer.snapshot_id}: {answer.blocks_seen:,} of {answer.blocks_total:,} blocks looked at")
+    click.echo(scores_sentence(answer))
+    click.echo(f"snapshot {answer.snapshot_id}")
     print_table(
         [
             "column",
@@ -309,12 +346,9 @@ def _show_scores(answer: AdviceAnswer) -> None:
 def _show_forecast(answer: WhatIfAnswer) -> None:
     then = ("?", "?", "?") if answer.then is None else _cost(answer.then)
     rows = [("now", *_cost(answer.now)), ("then", *then)]
+    click.echo(forecast_sentence(answer))
     click.echo(f"snapshot {answer.snapshot_id}, {answer.blocks_total:,} blocks")
     print_table(["on average", ("blocks", "right"), ("bytes", "right"), ("skipped", "right")], rows)
-    if answer.unknown:
-        click.echo(
-            f"{answer.unknown:,} of {len(answer.filters):,} filters not counted: their reads cannot be predicted"
-        )
     if answer.size is not None:
         click.echo(f"the index takes about {_size(answer.size)}")
     print_table(

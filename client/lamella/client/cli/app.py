@@ -11,7 +11,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from lamella.client import tracing
-from lamella.client.cli.failure import CommandFailure, LamellaGroup
+from lamella.client.cli.failure import CommandFailure, LamellaGroup, one_form
 
 
 @click.command()
@@ -48,6 +48,8 @@ _HOMES: Final = {
     "export": "iceberg.commands",
     "prune": "cli.prune",
     "sample": "cli.sample",
+    "scan": "cli.scan",
+    "sql": "cli.sql",
     "diff": "cli.prune",
     "aggregate": "cli.prune",
     "advise": "advice.commands",
@@ -123,8 +125,17 @@ def _defined(module: str, name: str) -> Any:
 class RootGroup(LamellaGroup):
     """Adds a span around each command if the environment enables traces. The span contains only the command's name."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Return the context of the root; errors of its options have the form of all errors."""
+        with one_form():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command and set its outcome in the span."""
+        """Run the command and set its outcome in the span; errors have one form."""
+        with one_form():
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except CommandFailure as failure:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Concatenate, Final, ParamSpec
 
 import click
 import msgspec
 from click.core import ParameterSource
 
-from lamella.client.http import Lamella
+from lamella.client.cli.failure import CommandFailure, needs_extra
+from lamella.client.http import Lamella, RetryPolicy
 from lamella.client.http.credential import TOKEN, TOKEN_FILE
 from lamella.client.http.profiles import DEFAULT, PROFILE, URL, Service, profile_of
+from lamella.client.http.transport import CATALOG, folder_of
+from lamella.snapshot.errors import InvalidRequest, LamellaError, TableNotFound
 
 P = ParamSpec("P")
 
@@ -40,9 +46,29 @@ def target_of(service: Service, timeout_s: float) -> Target:
 Connect = Callable[[Target], Lamella]
 
 
-def connect(target: Target) -> Lamella:
-    """Return a client connected over HTTP."""
-    return Lamella(target.url, token=target.token, token_file=target.token_file, timeout_s=target.timeout_s)
+#: What a local folder begins with where the URL of a service is expected.
+_FOLDERS: Final = ("file://", "/", "./", "../", "~")
+
+
+def connect(target: Target, *, policy: RetryPolicy | None = None, traces: bool = True) -> Lamella:
+    """Return a client connected over HTTP, or, for a folder in which there is a lake, one with the service in this
+    process. Raises InvalidRequest for another folder: a mistyped one must not be made into an empty lake."""
+    if target.url.startswith(_FOLDERS):
+        folder = folder_of(target.url)
+        if not Path(folder, CATALOG).is_file():
+            raise InvalidRequest(
+                f"there is no lake in {folder}; `lamella serve --warehouse {target.url}` makes one", folder=folder
+            )
+        with needs_extra("service"):
+            return Lamella.embedded(folder, timeout_s=target.timeout_s, policy=policy, traces=traces)
+    return Lamella(
+        target.url,
+        token=target.token,
+        token_file=target.token_file,
+        timeout_s=target.timeout_s,
+        policy=policy,
+        traces=traces,
+    )
 
 
 def key_options(ctx: click.Context, token: str | None, token_file: str | None) -> tuple[str | None, str | None]:
@@ -103,7 +129,8 @@ def service_options(
             "--url",
             envvar=URL,
             show_envvar=True,
-            help=f"The service, if no profile names it.  [default: {DEFAULT_URL}]",
+            help="The service, or the local folder of a lake, which is then opened in this process."
+            f"  [default: {DEFAULT_URL}, if there is no profile]",
         ),
         click.option(
             "--profile", envvar=PROFILE, show_envvar=True, metavar="NAME", help="A profile with its address and key."
@@ -135,6 +162,21 @@ def service_options(
     return decorate
 
 
+@contextmanager
+def near_tables(lake: Lamella) -> Iterator[None]:
+    """Add a table with a similar name, if there is one, to the error that there is no such table."""
+    try:
+        yield
+    except (TableNotFound, CommandFailure) as failure:
+        error = failure.error if isinstance(failure, CommandFailure) else failure
+        if isinstance(error, TableNotFound):
+            namespace, name = str(error.details.get("namespace", "")), str(error.details.get("table", ""))
+            with suppress(LamellaError):  # the first error counts
+                near = get_close_matches(name, lake.tables(namespace), 1) if namespace else []
+                error.details.update({"did_you_mean": f"{namespace}.{near[0]}"} if near else {})
+        raise
+
+
 def with_session(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
     """Add the options of :func:`service_options`, and pass a :class:`Session`."""
 
@@ -146,7 +188,7 @@ def with_session(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Sess
             named = (kwargs.pop(name) for name in ("url", "profile", "token", "token_file"))
             target = target_of(service_option(ctx, *named), kwargs.pop("timeout_s"))
             make: Connect = connect if ctx.obj is None else ctx.obj
-            with make(target) as lake:
+            with make(target) as lake, near_tables(lake):
                 function(Session(lake, kwargs.pop("as_json")), *args, **kwargs)
 
         return command

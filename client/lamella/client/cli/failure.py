@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import IO, Any
 
 import click
 
 from lamella.client.jobs.report import ErrorEvent, is_job, send_event
-from lamella.snapshot.errors import LamellaError, OutcomeUnknown, PermissionDenied, Unauthenticated, Unavailable
+from lamella.snapshot.errors import (
+    LamellaError,
+    OutcomeUnknown,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+    UnknownColumn,
+)
 
 #: The extra that installs a module, where it is not the extra of the command itself.
 _EXTRAS = {"psycopg": "postgres", "s3fs": "s3", "pyspark": "spark", "py4j": "spark", "httpx2": "aio"}
@@ -67,6 +75,45 @@ class CommandFailure(click.ClickException):
         return lines
 
 
+class UsageFailure(click.ClickException):
+    """Shows an error of the command line in one line on stderr and exits with status 2."""
+
+    exit_code = 2
+
+    def __init__(self, error: click.UsageError) -> None:
+        super().__init__(_one_line(error.format_message()).removesuffix("."))
+        self._path = "" if error.ctx is None else error.ctx.command_path
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the line, with the command whose help says more."""
+        text = self.message[:1].lower() + self.message[1:] if self.message[1:2].islower() else self.message
+        hint = f"; see `{self._path} --help`" if self._path else ""
+        click.echo(f"error: {text} [usage]{hint}", file=file, err=file is None)
+
+
+class OtherFailure(click.ClickException):
+    """Shows another error of a command in the same form, and exits with status 1."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the line."""
+        click.echo(f"error: {_one_line(self.message)}", file=file, err=file is None)
+
+
+@contextmanager
+def one_form() -> Iterator[None]:
+    """Give all errors of commands one form: a line that begins with ``error:``. Help that is shown stays help."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        raise UsageFailure(error) from error
+    except click.ClickException as error:
+        if isinstance(error, CommandFailure | UsageFailure | OtherFailure):
+            raise
+        raise OtherFailure(error.message) from error
+
+
 class LamellaGroup(click.Group):
     """A command group whose commands may raise :class:`LamellaError`."""
 
@@ -114,6 +161,13 @@ def _without_first_refused(error: LamellaError) -> str:
 
 
 def _hint(error: LamellaError) -> str:
+    near = error.details.get("did_you_mean")
+    if near is None and isinstance(error, UnknownColumn):
+        known = error.details.get("columns")
+        names = [str(each) for each in known] if isinstance(known, list | tuple) else []
+        near = next(iter(get_close_matches(str(error.details.get("column")), names, 1)), None)
+    if near is not None:
+        return f"; did you mean {near}?"
     if isinstance(error, OutcomeUnknown):
         return "; check the state before you run it again"
     if isinstance(error, Unauthenticated):

@@ -14,9 +14,16 @@ import click
 import msgspec
 
 from lamella.client.cli.arguments import argument_options, arguments_of, complete_kind, kind_argument, seconds_of
-from lamella.client.cli.connection import Session, service_option, service_options, with_session
+from lamella.client.cli.connection import (
+    Session,
+    connect,
+    service_option,
+    service_options,
+    target_of,
+    with_session,
+)
 from lamella.client.cli.output import bar, print_table, time_text
-from lamella.client.http import NO_RETRY, Lamella
+from lamella.client.http import NO_RETRY
 from lamella.snapshot.wire import (
     JobInfo,
     JobKindList,
@@ -530,14 +537,8 @@ def worker(
         token_file=None if service.token_file is None else str(Path(service.token_file).absolute()),
     )
     # The timeout is short, since a hanging request must not cost a job; the worker retries by itself.
-    with Lamella(
-        service.url,
-        token=service.token,
-        token_file=service.token_file,
-        timeout_s=min(timeout_s, lease_s / 3),
-        policy=NO_RETRY,
-        traces=False,  # a worker polls all the time
-    ) as lake:
+    # Without traces: a worker polls all the time.
+    with connect(target_of(service, min(timeout_s, lease_s / 3)), policy=NO_RETRY, traces=False) as lake:
         answer = Worker(lake, settings, attempts, WorkerLog(as_json=as_json or not sys.stderr.isatty()))
         with on_signals(answer.stop):
             ended = answer.run()

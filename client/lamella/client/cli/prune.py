@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, get_args
 
@@ -13,6 +14,7 @@ from lamella.client.cli.arguments import (
     reader_features_of,
     reader_features_option,
     snapshot_of,
+    store_options,
     time_of,
 )
 from lamella.client.cli.connection import Session, with_session
@@ -22,7 +24,16 @@ from lamella.client.http import AggregateResult, PruneResult, Table
 from lamella.client.http.results import python_value
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.stats import Bound
-from lamella.snapshot.wire import AggregateMode, AggregateValue, DiffAnswer, Level, PrunedBlock, Report, TableInfo
+from lamella.snapshot.wire import (
+    AggregateAnswer,
+    AggregateMode,
+    AggregateValue,
+    DiffAnswer,
+    Level,
+    PrunedBlock,
+    Report,
+    TableInfo,
+)
 
 
 @click.command()
@@ -333,8 +344,9 @@ def _show_diff(answer: DiffAnswer, show: int) -> None:
     type=click.Choice(get_args(AggregateMode)),
     default="exact",
     show_default=True,
-    help="Return what is proven and the blocks to scan, or bounds of the result.",
+    help="The result, or bounds of it from statistics alone.",
 )
+@click.option("--no-scan", is_flag=True, help="Read no rows: if statistics do not determine the result, fail.")
 @click.option(
     "--snapshot", "snapshot_id", metavar="ID", help="Use this snapshot (an id, tag or number), not the current one."
 )
@@ -342,6 +354,7 @@ def _show_diff(answer: DiffAnswer, show: int) -> None:
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")
 @click.option("--case-sensitive", is_flag=True, help="Match column names case-sensitively.")
 @reader_features_option
+@store_options
 @with_session()
 def aggregate(
     session: Session,
@@ -350,19 +363,44 @@ def aggregate(
     filter: str | None,
     group_by: str | None,
     mode: AggregateMode,
+    no_scan: bool,
     snapshot_id: str | None,
     timestamp: str | None,
     time_zone: str,
     case_sensitive: bool,
     reader_features: str | None,
+    storage_options: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Compute count(*), count(c), min(c), max(c) and sum(c) from statistics.
+    """Compute count(*), count(c), min(c), max(c) and sum(c).
 
-    Exit status 1: statistics do not determine the result; bounds of it are shown.
+    Statistics answer where they can. The rows of the other blocks are read here. With --no-scan no row is read: if
+    statistics do not determine the result, its bounds are shown, and the exit status is 1.
     """
     one_snapshot(snapshot_id, timestamp)
+    names = [name.strip() for name in group_by.split(",")] if group_by is not None else []
+    if mode == "exact" and not no_scan:
+        try:
+            answer, read = (
+                session.lake.table(table)
+                .scan(
+                    filter,
+                    snapshot_id=snapshot_id,
+                    timestamp=time_of(timestamp),
+                    time_zone=time_zone,
+                    case_sensitive=case_sensitive,
+                    storage_options=storage_options or None,
+                )
+                .aggregate_answer(aggregates, group_by=names)
+            )
+        except LamellaError as error:
+            raise CommandFailure(error, source=filter) from error
+        if session.as_json:
+            session.emit(answer)
+        else:
+            _show_aggregate(answer, read)
+        return
     request: dict[str, Any] = {
-        "group_by": [name.strip() for name in group_by.split(",")] if group_by is not None else (),
+        "group_by": names,
         "time_zone": time_zone,
         "case_sensitive": case_sensitive,
         "reader_features": reader_features_of(reader_features, as_json=session.as_json),
@@ -370,26 +408,26 @@ def aggregate(
     given = session.lake.table(table)
     limits: AggregateResult | None = None
     try:
-        answer = given.aggregate(
+        found = given.aggregate(
             aggregates, filter, mode=mode, snapshot_id=snapshot_id, timestamp=time_of(timestamp), **request
         )
-        if not answer.complete and mode == "exact" and not session.as_json:
-            limits = given.aggregate(aggregates, filter, mode="bounded", snapshot_id=answer.snapshot_id, **request)
+        if not found.complete and mode == "exact" and not session.as_json:
+            limits = given.aggregate(aggregates, filter, mode="bounded", snapshot_id=found.snapshot_id, **request)
     except LamellaError as error:
         raise CommandFailure(error, source=filter) from error
     if session.as_json:
-        session.emit(answer)
+        session.emit(found)
     else:
-        _show_aggregate(answer if limits is None else limits)
-    if answer.scan:
-        size_bytes = sum(block.file_size for block in answer.scan)
+        _show_aggregate(found if limits is None else limits)
+    if found.scan:
+        size_bytes = sum(block.file_size for block in found.scan)
         raise click.ClickException(
             "statistics do not determine the result, which lies within these bounds: "
-            f"the rows of {len(answer.scan):,} blocks ({size_text(size_bytes)}) do"
+            f"the rows of {len(found.scan):,} blocks ({size_text(size_bytes)}) do; without --no-scan they are read"
         )
 
 
-def _show_aggregate(answer: AggregateResult) -> None:
+def _show_aggregate(answer: AggregateAnswer, read: Sequence[PrunedBlock] = ()) -> None:
     click.echo(f"snapshot {answer.snapshot_id} of {time_text(answer.timestamp_ms)}")
     headings: list[str | tuple[str, Justify]] = [column.name for column in answer.group_columns]
     headings += [(column.name, "right") for column in answer.columns]
@@ -400,7 +438,13 @@ def _show_aggregate(answer: AggregateResult) -> None:
         ]
         for group in answer.groups
     ]
-    click.echo("from statistics, exact" if answer.complete else "from statistics, bounds of the result")
+    if not answer.complete:
+        click.echo("bounds of the result, from statistics")
+    elif read:
+        size_bytes = sum(block.file_size for block in read)
+        click.echo(f"exact, from statistics and the rows of {len(read):,} blocks ({size_text(size_bytes)})")
+    else:
+        click.echo("exact, from statistics")
     print_table(headings, rows)
     if answer.other_groups:
         click.echo("\nthere may be other groups")

@@ -198,8 +198,14 @@ def analyze(
         raise click.exceptions.Exit(1)
 
 
+def _require_one(condition: str | None, *, every_row: bool) -> None:
+    if (condition is None) != every_row:
+        raise click.UsageError("give exactly one of --where SQL and --all")
+
+
 @click.command()
-@click.option("--where", "condition", metavar="SQL", required=True, help="The rows to delete.")
+@click.option("--where", "condition", metavar="SQL", help="The rows to delete.")
+@click.option("--all", "every_row", is_flag=True, help="Delete every row.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")
 @click.option(
     "--mode",
@@ -208,14 +214,25 @@ def analyze(
 )
 @engine_options()
 def delete(
-    session: Session, runtime: EngineOptions, /, table: str, condition: str, time_zone: str, mode: DeleteMode | None
+    session: Session,
+    runtime: EngineOptions,
+    /,
+    table: str,
+    condition: str | None,
+    every_row: bool,
+    time_zone: str,
+    mode: DeleteMode | None,
 ) -> None:
-    """Delete rows. Blocks whose rows all match are removed without being read; only blocks that may match partly are
-    read. These get deletion vectors, or are rewritten if they lose many rows."""
+    """Delete rows: those of --where, or --all.
+
+    Blocks whose rows all match are removed without being read; only blocks that may match partly are read. These get
+    deletion vectors, or are rewritten if they lose many rows.
+    """
+    _require_one(condition, every_row=every_row)
     from lamella.client.jobs.delete import delete_rows
 
     with runtime.started("delete") as engine, job_context(session, runtime, table, engine, {}, "deleting") as context:
-        done = delete_rows(context, condition, time_zone=time_zone, mode=mode)
+        done = delete_rows(context, condition if condition is not None else "true", time_zone=time_zone, mode=mode)
     if session.as_json:
         session.emit(done)
         return
@@ -243,8 +260,7 @@ def update(
 ) -> None:
     """Update rows by SQL: those of --where, or --all. Spark computes the values; only blocks that may contain matching
     rows are read."""
-    if (condition is None) != every_row:
-        raise click.UsageError("give exactly one of --where SQL and --all")
+    _require_one(condition, every_row=every_row)
     with needs_extra("spark"):
         from lamella.client.spark import update as update_rows
         from lamella.client.spark.engine import job_session

@@ -10,7 +10,8 @@ import gc
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Concatenate, ParamSpec
+from pathlib import Path
+from typing import Any, Concatenate, Final, ParamSpec
 
 import click
 import msgspec
@@ -42,14 +43,18 @@ _SERVER = (
     click.option("--workers", type=int, help="Processes that serve requests.  [default: 1]"),
     click.option("--insecure", is_flag=True, help="Allow an address that other machines can reach."),
 )
+#: The warehouse of a service without settings, in the current folder.
+FOLDER: Final = "lamella"
 _NAMES = ("warehouse", "catalog", "host", "port", "workers", "insecure")
 
 
 class ServiceSettings:
     """The settings given as options; others come from the environment and from files."""
 
-    def __init__(self, config: str | None, given: dict[str, Any]) -> None:
+    def __init__(self, config: str | None, given: dict[str, Any], folder: str | None = None) -> None:
+        """``folder``: the warehouse where nothing is set."""
         self._config = config
+        self._folder = folder
         self._given = given
 
     def load(self, **more: Any) -> Any:
@@ -59,7 +64,7 @@ class ServiceSettings:
         with needs_extra("service"):
             configuration = import_module("lamella.service.config.sources")
         try:
-            return configuration.load_settings({**self._given, **more}, config=self._config)
+            return configuration.load_settings({**self._given, **more}, config=self._config, folder=self._folder)
         except InvalidSettings as error:
             raise click.UsageError("; ".join(error.details["problems"])) from error
 
@@ -76,7 +81,8 @@ def with_settings(
             config = kwargs.pop("config")
             given = {name: kwargs.pop(name, None) for name in _NAMES}
             # A flag that is not given sets nothing.
-            function(ServiceSettings(config, {**given, "insecure": given["insecure"] or None}), *args, **kwargs)
+            given["insecure"] = given["insecure"] or None
+            function(ServiceSettings(config, given, FOLDER if server else None), *args, **kwargs)
 
         decorated: Callable[..., None] = command
         for option in reversed(options):
@@ -92,7 +98,8 @@ def with_settings(
 def serve(settings: ServiceSettings, as_json: bool) -> None:
     """Run the service until it is stopped.
 
-    Every setting can also be set by an environment variable, LAMELLA_WAREHOUSE and so on, or in a configuration file;
+    Without any setting it serves the folder `lamella` below the current one, and makes it if it is missing. Every
+    setting can also be set by an environment variable, LAMELLA_WAREHOUSE and so on, or in a configuration file;
     see docs/settings.md. An option overrides both. Needs lamella[service].
     """
     gc.disable()  # loading makes no garbage; the service enables the collector when it has started
@@ -100,6 +107,12 @@ def serve(settings: ServiceSettings, as_json: bool) -> None:
         loaded = settings.load(log_format="json" if as_json else None)
         if loaded.origins["log_format"].kind == "default" and sys.stderr.isatty():
             loaded = settings.load(log_format="text")
+        if loaded.origins["warehouse"].kind == "default":
+            used = loaded.settings
+            click.echo(
+                f"no settings: serving the lake in {Path(used.warehouse).absolute()} on http://{used.host}:{used.port}",
+                err=True,
+            )
         with needs_extra("service"):
             import_module("lamella.service.process.server").serve(loaded.settings)
     finally:

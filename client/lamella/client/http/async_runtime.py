@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
-from lamella.client.http.transport import AsyncTransport
+from lamella.client.http.transport import Address, AsyncTransport
 
 
 async def sleep(delay_s: float) -> None:
@@ -27,6 +29,24 @@ def open_transport(url: str, timeout_s: float) -> AsyncTransport:
             "AsyncLamella needs httpx2: pip install 'lamella[aio]' (or pass a transport)", name=error.name
         ) from error
     return HttpxTransport(url, timeout_s=timeout_s)
+
+
+async def open_embedded(
+    folder: str | os.PathLike[str], settings: Mapping[str, Any], timeout_s: float
+) -> tuple[Address, AsyncTransport]:
+    """Open a folder in this process; raises as :meth:`lamella.client.AsyncLamella.embedded`."""
+    import asyncio
+
+    from lamella.client.http.embedded import AsyncEmbeddedTransport, EmbeddedService
+
+    service = EmbeddedService(folder, settings)
+    transport = AsyncEmbeddedTransport(service, timeout_s)
+    try:
+        await asyncio.wrap_future(service.opened)
+    except BaseException:
+        await transport.close()
+        raise
+    return service.address, transport
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from lamella.client import tracing
 from lamella.client.http.call import Call
 from lamella.client.http.credential import Credential
 from lamella.client.http.tracing import trace_steps
-from lamella.client.http.transport import HttpRequest, HttpResponse, Outcome, Send, Steps, Wait, parse_address
+from lamella.client.http.transport import Address, HttpRequest, HttpResponse, Outcome, Send, Steps, Wait, parse_address
 from lamella.snapshot.errors import InvalidRequest, LamellaError, OutcomeUnknown, Unavailable, from_code
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.wire import Problem
@@ -83,7 +83,7 @@ class Exchange:
 
     def __init__(
         self,
-        url: str,
+        url: str | Address,
         *,
         credential: Credential | None = None,
         policy: RetryPolicy | None = None,
@@ -92,7 +92,7 @@ class Exchange:
         clock: Callable[[], int] = unix_ms,
         traces: bool = True,
     ) -> None:
-        self.address = parse_address(url)
+        self.address = url if isinstance(url, Address) else parse_address(url)
         self.policy = policy if policy is not None else RetryPolicy()
         self._ids = ids if ids is not None else Ids()
         self._jitter = jitter

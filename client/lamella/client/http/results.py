@@ -194,7 +194,10 @@ class AggregateResult(AggregateAnswer, frozen=True, kw_only=True):
         """
         exact = all(value.exact for group in self.groups for value in group.values)
         if self.scan or self.other_groups or not exact or not all(group.certain for group in self.groups):
-            raise InvalidRequest(f"statistics do not give the complete result: {len(self.scan)} blocks must be scanned")
+            raise InvalidRequest(
+                f"statistics do not give the complete result: {len(self.scan)} blocks must be scanned, which "
+                "table.scan(filter).aggregate(...) does"
+            )
         names = [*(c.name for c in self.group_columns), *(c.name for c in self.columns)]
         types = [*(c.type for c in self.group_columns), *(c.type for c in self.columns)]
         rows = [[*group.key, *(value.value for value in group.values)] for group in self.groups]

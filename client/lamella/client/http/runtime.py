@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
-from lamella.client.http.transport import PooledTransport, Transport
+from lamella.client.http.transport import Address, PooledTransport, Transport
 
 sleep: Final = time.sleep
 
@@ -19,6 +20,21 @@ sleep: Final = time.sleep
 def open_transport(url: str, timeout_s: float) -> Transport:
     """The default transport."""
     return PooledTransport(url, timeout_s=timeout_s)
+
+
+def open_embedded(
+    folder: str | os.PathLike[str], settings: Mapping[str, Any], timeout_s: float
+) -> tuple[Address, Transport]:
+    """Open a folder in this process; raises as :meth:`lamella.client.Lamella.embedded`."""
+    from lamella.client.http.embedded import EmbeddedService, EmbeddedTransport
+
+    service = EmbeddedService(folder, settings)
+    try:
+        service.opened.result()
+    except BaseException:
+        service.close()
+        raise
+    return service.address, EmbeddedTransport(service, timeout_s)
 
 
 @contextmanager

@@ -5,7 +5,8 @@
 A transport does not handle retries, problem documents or JSON. :class:`Transport` is used by
 :class:`lamella.client.Lamella`, :class:`AsyncTransport` by :class:`lamella.client.AsyncLamella`. Lamella includes
 :class:`~lamella.client.http.transport.PooledTransport` (standard library),
-:class:`~lamella.client.http.httpx_transport.HttpxTransport` (extra ``aio``) and the fakes of
+:class:`~lamella.client.http.httpx_transport.HttpxTransport` (extra ``aio``), those of
+:mod:`lamella.client.http.embedded`, which answer in this process, and the fakes of
 :mod:`lamella.client.http.fake_transport`.
 """
 
@@ -18,8 +19,9 @@ import ssl
 import threading
 import weakref
 from collections.abc import Generator
+from pathlib import Path
 from typing import Final, Literal, Protocol, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
@@ -39,6 +41,33 @@ class Address(msgspec.Struct, frozen=True):
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
 
+class FolderAddress(Address, frozen=True, kw_only=True):
+    """Where an embedded lake is: ``folder`` is an absolute path. Its text is a ``file://`` URL."""
+
+    scheme: Literal["http", "https"] = "http"
+    host: str = "localhost"
+    port: int = 80
+    path: str = ""
+    folder: str
+
+    def __str__(self) -> str:
+        return FOLDER + quote(self.folder)
+
+
+#: What the addresses of embedded lakes begin with.
+FOLDER: Final = "file://"
+#: The database in the folder of a lake, unless the settings of a service name another one.
+CATALOG: Final = "_catalog.db"
+
+
+def folder_of(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a folder given as a path, which may begin with ``~``, or as a ``file://`` URL."""
+    text = os.fspath(path)
+    if text.startswith(FOLDER):
+        text = unquote(text.removeprefix(FOLDER))
+    return str(Path(text).expanduser().absolute()) if "://" not in text else text
+
+
 def parse_address(url: str) -> Address:
     """Read a base URL such as ``http://127.0.0.1:8181`` or ``https://lake.example.com/lamella``.
 
@@ -50,6 +79,12 @@ def parse_address(url: str) -> Address:
         port = parts.port
     except ValueError as error:
         raise InvalidRequest(f"{url!r} is not a URL: {error}", url=url) from error
+    if url.startswith(FOLDER):
+        raise InvalidRequest(
+            f"{url} is a folder, not the URL of a service: Lamella.embedded(folder) opens it in this process, and "
+            "`lamella serve --warehouse FOLDER` serves it by a URL",
+            url=url,
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidRequest(f"{url!r} is not the URL of a service; it looks like http://127.0.0.1:8181", url=url)
     if parts.username or parts.password or parts.query or parts.fragment:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,8 +18,8 @@ from lamella.snapshot.errors import InvalidRequest, LimitExceeded
 from lamella.snapshot.prune.aggregate import AggregateTerm, read_plan
 from lamella.snapshot.schema import DataType, Leaf, Schema, parse_type
 from lamella.snapshot.schema.arrow import arrow_scalar, leaf_type, repeated
-from lamella.snapshot.stats import Bound, from_bound
-from lamella.snapshot.wire import AggregateAnswer, AggregateRequest
+from lamella.snapshot.stats import Bound, from_bound, to_bound
+from lamella.snapshot.wire import AggregateAnswer, AggregateGroup, AggregateRequest, AggregateValue
 
 #: Wide enough for the sum of any number of rows.
 _SUM_DIGITS: Final = 76
@@ -102,6 +103,41 @@ def complete(answer: AggregateAnswer, parts: Iterable[pa.Table] = ()) -> pa.Tabl
     ]
     names = [*(column.name for column in answer.group_columns), *(column.name for column in answer.columns)]
     return pa.table(columns, names=names)
+
+
+def completed_answer(answer: AggregateAnswer, result: pa.Table) -> AggregateAnswer:
+    """Return an answer with the groups of :func:`complete`, of which nothing is left to scan."""
+    described = (*answer.group_columns, *answer.columns)
+    columns = [
+        _bounds_of(parse_type(column.type), values) for column, values in zip(described, result.columns, strict=True)
+    ]
+    keys = len(answer.group_columns)
+    groups = tuple(
+        AggregateGroup(key=row[:keys], values=tuple(AggregateValue(value=value) for value in row[keys:]))
+        for row in zip(*columns, strict=True)
+    )
+    return msgspec.structs.replace(answer, complete=True, groups=groups, other_groups=False, scan=(), scan_blocks=0)
+
+
+def _bounds_of(dtype: DataType, values: pa.ChunkedArray) -> list[Bound | None]:
+    """Return values as tagged ones, as the service has them in its answers."""
+    if isinstance(values.type, pa.ExtensionType):
+        values = pa.chunked_array([chunk.storage for chunk in values.chunks], values.type.storage_type)
+    if dtype.name == "decimal":
+        found: list[Any] = [
+            None if value is None else int(format(value, "f").replace(".", "")) for value in values.to_pylist()
+        ]
+    elif pa.types.is_temporal(values.type):
+        found = values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64()).to_pylist()
+    elif pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        found = values.cast(pa.large_binary()).to_pylist()
+    else:
+        found = values.to_pylist()
+    return [None if value is None else _tagged(dtype, value) for value in found]
+
+
+def _tagged(dtype: DataType, value: Any) -> Bound:
+    return Bound(float64="NaN") if dtype.is_float and value != value else to_bound(dtype, value)
 
 
 def _proven(

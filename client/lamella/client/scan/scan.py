@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import msgspec
 import pyarrow as pa
 
-from lamella.client.scan.aggregates import RowAggregates, complete
+from lamella.client.scan.aggregates import RowAggregates, complete, completed_answer
 from lamella.client.scan.plan import Plan, Planner, Request, ScanRecipe, plan_of, plan_of_blocks, versions_of
 from lamella.client.scan.progress import Progress
 from lamella.client.scan.rows import Rows, arrow_frame, batches_of, library, read_frame
@@ -23,6 +23,7 @@ from lamella.snapshot.deletes import RangeReader, Vectors
 from lamella.snapshot.errors import InvalidRequest, LimitExceeded
 from lamella.snapshot.reader_feedback import is_enabled
 from lamella.snapshot.rows.block_file import BlockFile
+from lamella.snapshot.rows.json_values import json_rows
 from lamella.snapshot.rows.row_groups import Fetcher, ReadSpec, RowGroupRead, row_group_reads
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.storage import FsspecStore, Store
@@ -289,6 +290,13 @@ class Scan(Rows):
         read = self._read(planned, others, RowGroupRead.count, counting=True)
         return sum(count for count in counts if count is not None) + sum(read)
 
+    def to_json_rows(self) -> Iterator[list[Any]]:
+        """Yield rows as lists of JSON values in the order of the columns; see
+        :mod:`lamella.snapshot.rows.json_values`."""
+        columns = self._planned().recipe.output
+        for batch in self.to_batches():
+            yield from json_rows(pa.Table.from_batches([batch]), columns)
+
     def aggregate(
         self,
         aggregates: Sequence[str],
@@ -306,6 +314,19 @@ class Scan(Rows):
         Raises InvalidRequest for other aggregates and for a scan with a limit, LimitExceeded if more would have to be
         read than may be, and for a sum of more than 38 digits.
         """
+        return self._completed(aggregates, group_by, max_blocks, max_rows)[1]
+
+    def aggregate_answer(
+        self, aggregates: Sequence[str], *, group_by: Sequence[str] = ()
+    ) -> tuple[AggregateAnswer, tuple[PrunedBlock, ...]]:
+        """Return the result of :meth:`aggregate` as the service has it in answers, and the blocks that were read."""
+        answer, result, read = self._completed(aggregates, group_by, None, None)
+        return completed_answer(answer, result), read
+
+    def _completed(
+        self, aggregates: Sequence[str], group_by: Sequence[str], max_blocks: int | None, max_rows: int | None
+    ) -> tuple[AggregateAnswer, pa.Table, tuple[PrunedBlock, ...]]:
+        """Return what statistics prove, the whole result, and the blocks that were read for the rest."""
         request = self._request
         if request.limit is not None:
             raise InvalidRequest("a scan with a limit has any of the rows that match: there is no one result")
@@ -315,13 +336,13 @@ class Scan(Rows):
                 aggregates, request.filter, group_by=group_by, max_scan_blocks=max_blocks, **arguments
             )
             _require_small(answer.scan_blocks, sum(block.row_count for block in answer.scan), max_blocks, max_rows)
-            return complete(answer, self._aggregated(answer, answer.scan) if answer.scan else ())
+            return answer, complete(answer, self._aggregated(answer, answer.scan) if answer.scan else ()), answer.scan
         # Statistics are about all blocks, so they prove nothing of some.
         planned = self._planned()
         _require_small(len(planned.blocks), sum(block.row_count for block in planned.blocks), max_blocks, max_rows)
         arguments |= {"snapshot_id": planned.snapshot_id, "timestamp": None}
         answer = self._table.aggregate(aggregates, {"type": "false"}, group_by=group_by, **arguments)
-        return complete(answer, self._aggregated(answer, planned.blocks))
+        return answer, complete(answer, self._aggregated(answer, planned.blocks)), planned.blocks
 
     def _aggregated(self, answer: AggregateAnswer, blocks: tuple[PrunedBlock, ...]) -> Iterator[pa.Table]:
         """Yield the aggregates of parts of the matching rows of some blocks."""

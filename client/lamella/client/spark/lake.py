@@ -24,6 +24,7 @@ import msgspec
 
 from lamella.client.http import Lamella
 from lamella.client.http.credential import token_of
+from lamella.client.http.transport import FOLDER, folder_of
 from lamella.client.spark.row_ids import BlockNumbers, block_numbers
 from lamella.snapshot.cluster.key import key_terms
 from lamella.snapshot.errors import (
@@ -616,8 +617,20 @@ def client_of(url_or_client: str | Lamella) -> Lamella:
         token, token_file = token_of(os.environ)
         return Lamella(url_or_client, token=token, token_file=token_file)
     if hasattr(url_or_client, "table"):
-        return url_or_client
+        return _served(url_or_client)
     raise InvalidRequest(f"neither a URL nor a Lamella client: {url_or_client!r}")
+
+
+def _served(lake: Lamella) -> Lamella:
+    """Return the client; raises InvalidRequest for an embedded lake, which the processes of Spark cannot ask."""
+    if lake.url.startswith(FOLDER):
+        raise InvalidRequest(
+            "Spark needs the URL of a service, since its executors ask it too: run "
+            f"`lamella serve --warehouse {folder_of(lake.url)}`, also while this program has the folder open, and give "
+            "Spark http://127.0.0.1:8181",
+            url=lake.url,
+        )
+    return lake
 
 
 @contextmanager
@@ -626,7 +639,7 @@ def service(url: str | None, client: Lamella | None) -> Iterator[Lamella]:
     if (url is None) == (client is None):
         raise InvalidRequest("give either the service's url or a client")
     if client is not None:
-        yield client
+        yield _served(client)
     else:
         with client_of(str(url)) as made:
             yield made

@@ -86,7 +86,7 @@ def read(
 
     if getattr(spark, "_jsparkSession", None) is not None:
         # The frame calls the service each time it runs, so the client must live as long as the frame.
-        lake = client if client is not None else client_of(str(url))
+        lake = client_of(client if client is not None else str(url))
         try:
             table = load(lake)
         except LamellaError:

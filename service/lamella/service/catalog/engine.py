@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, Literal, Protocol
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, IntegrityError
+from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError
 
 from lamella.snapshot.errors import InvalidRequest
 
@@ -53,9 +55,7 @@ def _open_sqlite(url: URL, timeout_s: float, connections: int) -> Engine:
     try:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidRequest(
-            f"the catalog's directory cannot be created for {url.database}: {error.strerror}"
-        ) from error
+        raise InvalidRequest(f"the folder of the catalog {url.database} cannot be made: {error.strerror}") from error
     engine = create_engine(
         url,
         hide_parameters=True,
@@ -67,6 +67,25 @@ def _open_sqlite(url: URL, timeout_s: float, connections: int) -> Engine:
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+#: What SQLite says of a file that it may not open, or not write: ``SQLITE_PERM``, ``READONLY`` and ``CANTOPEN``.
+_UNUSABLE: Final = frozenset((3, 8, 14))
+
+
+@contextmanager
+def usable_file(engine: Engine) -> Iterator[None]:
+    """Raise InvalidRequest if the database of SQLite cannot be opened or written, which waiting does not change."""
+    try:
+        yield
+    except OperationalError as error:
+        # The low byte is the code; the others say more of some.
+        if getattr(error.orig, "sqlite_errorcode", 0) & 0xFF not in _UNUSABLE:
+            raise
+        raise InvalidRequest(
+            f"the catalog {engine.url.database} cannot be opened or written ({error.orig}): check the path, and "
+            "who may write its folder"
+        ) from error
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

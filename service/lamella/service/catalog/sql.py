@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from lamella.service.catalog import schema as sql
 from lamella.service.catalog.access import SqlAccess
 from lamella.service.catalog.cleanup import SqlCleanup, require_unswept
-from lamella.service.catalog.engine import CatalogListener, catalog_url, open_engine
+from lamella.service.catalog.engine import CatalogListener, catalog_url, open_engine, usable_file
 from lamella.service.catalog.jobs import SqlJobClaims, SqlJobs
 from lamella.service.catalog.listing import SqlListing
 from lamella.service.catalog.migrate import migrate
@@ -100,7 +100,7 @@ def open_catalog(
     """
     engine = open_engine(catalog_url(url), timeout_s=timeout_s, connections=connections)
     try:
-        with database_errors():
+        with database_errors(), usable_file(engine):
             is_sqlite = engine.dialect.name == "sqlite"
             migrate(engine, may_upgrade=is_sqlite if auto_migrate is None else auto_migrate)
     except BaseException:

@@ -51,6 +51,24 @@ def refuse_certificate(settings: Settings) -> None:
         raise InvalidSettings("; ".join(problems), problems=problems)
 
 
+def refuse_unwritable(settings: Settings) -> None:
+    """Raise InvalidRequest if the service could not write its local folders."""
+    problems = [f"{name}: {message}" for name, message in folder_problems(settings)]
+    if problems:
+        raise InvalidRequest("; ".join(problems))
+
+
+def folder_problems(settings: Settings) -> list[tuple[str, str]]:
+    """Return problems of the local folders, by setting: files must be creatable in them."""
+    location = parse(settings.warehouse_url)
+    folders = {"warehouse": location.path if location.scheme == "file" else None, "cache_dir": settings.cache_dir}
+    return [
+        (name, f"{folder} cannot be written to")
+        for name, folder in folders.items()
+        if folder is not None and not _is_writable(Path(folder))
+    ]
+
+
 def certificate_problems(settings: Settings) -> list[tuple[str, str]]:
     """Return problems of the TLS files, by setting: they must exist, be PEM, and belong together."""
     given = {name: path for name in _FILES if (path := getattr(settings, name)) is not None}
@@ -173,10 +191,8 @@ def _of_settings(settings: Settings) -> Iterator[ConfigFinding]:
         yield ConfigFinding(severity="warning", about="access", message=text)
     yield from (_error(name, message) for name, message in certificate_problems(settings))
     location = None if "warehouse" in refused else parse(settings.warehouse_url)
-    if location is not None and location.scheme == "file" and not _is_writable(Path(location.path)):
-        yield _error("warehouse", f"{location.path} cannot be written to")
-    if settings.cache_dir is not None and not _is_writable(Path(settings.cache_dir)):
-        yield _error("cache_dir", f"{settings.cache_dir} cannot be written to")
+    if location is not None:
+        yield from (_error(name, message) for name, message in folder_problems(settings))
     wanted = {
         "warehouse": None if location is None else location.scheme,
         "catalog": None if "catalog" in refused else catalog_url(settings.catalog_url).get_backend_name(),

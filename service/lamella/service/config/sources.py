@@ -57,10 +57,18 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
 
 
-def load_settings(given: Mapping[str, Any] | None = None, *, config: str | None = None) -> Configuration:
+#: Options that say nothing of where data is, or who reaches it.
+_HARMLESS: Final = frozenset(("port", "workers", "log_format"))
+
+
+def load_settings(
+    given: Mapping[str, Any] | None = None, *, config: str | None = None, folder: str | None = None
+) -> Configuration:
     """Return the settings in effect. ``given``: options by name; ``config``: the configuration file of an option.
 
-    An option that is None was not given; its name tells that there is such an option.
+    An option that is None was not given; its name tells that there is such an option. ``folder``: the warehouse if no
+    file and no variable sets anything, and the options say nothing of data or access. Wherever a service is configured,
+    a forgotten warehouse stays an error: an empty one would hide it.
 
     Raises:
         InvalidSettings: they cannot be used; ``problems`` lists all errors with the source of each setting or how to
@@ -86,6 +94,8 @@ def load_settings(given: Mapping[str, Any] | None = None, *, config: str | None 
     options = {name: value for name, value in (given or {}).items() if value is not None}
     values |= options
     origins |= {name: Origin(kind="option") for name in options}
+    if folder is not None and config is None and not files and not variables and options.keys() <= _HARMLESS:
+        values["warehouse"] = folder
     settings = None if problems else _settings(values, origins, frozenset(given or {}), problems)
     if settings is None:
         raise InvalidSettings("; ".join(problems), problems=problems)
@@ -135,6 +145,15 @@ def _missing(name: str, options: Set[str]) -> str:
     ways.append(f"or add {name} to the configuration file that {'--config or ' if options else ''}{CONFIG} names")
     text = (Settings.model_fields[name].description or "").rstrip(".")
     return f"{variable}: the setting {name} is missing ({text}): {', '.join(ways)}"
+
+
+def setting_problem(found: ErrorDetails) -> str:
+    """Return what is wrong with a setting that a program gave, without its value."""
+    name = ".".join(str(part) for part in found["loc"])
+    if found["type"] == "extra_forbidden":
+        near = get_close_matches(name, Settings.model_fields, 1, _SIMILARITY)
+        return f"{name} is not a setting" + (f"; did you mean {near[0]}?" if near else "")
+    return f"{name}: {_wrong(found)}"
 
 
 def _option(name: str) -> str:

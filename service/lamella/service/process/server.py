@@ -10,7 +10,7 @@ import tempfile
 from typing import Any
 
 from lamella.service.app import catalog_of, served
-from lamella.service.config.check import refuse_certificate, refuse_unsafe
+from lamella.service.config.check import refuse_certificate, refuse_unsafe, refuse_unwritable
 from lamella.service.config.settings import Settings
 from lamella.service.http.connections import ClientConnection
 from lamella.service.process.supervisor import listening, run_alone, run_workers
@@ -26,11 +26,12 @@ def serve(settings: Settings) -> None:
     A second signal ends it at once.
 
     Raises:
-        InvalidRequest: invalid or unsafe settings (:func:`refuse_unsafe`).
+        InvalidRequest: invalid or unsafe settings (:func:`refuse_unsafe`), or a folder that cannot be written.
         InvalidSettings: the address cannot be used; nothing was started, and nothing logged.
     """
     refuse_unsafe(settings)
     refuse_certificate(settings)
+    refuse_unwritable(settings)
     limit_arenas()
     options: dict[str, Any] = {
         "host": settings.host,

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from lamella.client.http.async_runtime import open_transport, sleep
+from lamella.client.http.async_runtime import open_embedded, open_transport, sleep
 from lamella.client.http.blocks import AddressCache
 from lamella.client.http.call import Answer, Call
 from lamella.client.http.credential import credential_of
 from lamella.client.http.exchange import Exchange, RetryPolicy
-from lamella.client.http.profiles import service_of
+from lamella.client.http.profiles import Service, service_of
 from lamella.client.http.recipe import ClientRecipe, client_again
-from lamella.client.http.transport import AsyncTransport, Outcome, Send, TransportFailure
+from lamella.client.http.transport import Address, AsyncTransport, Outcome, Send, TransportFailure
 from lamella.snapshot.ids import Ids
 
 
@@ -27,7 +27,7 @@ class AsyncConnection:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Address | None = None,
         *,
         token: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
@@ -40,7 +40,8 @@ class AsyncConnection:
         ids: Ids | None = None,
         traces: bool = True,
     ) -> None:
-        service = service_of(url, token, token_file, profile)
+        address = url if isinstance(url, Address) else None
+        service = service_of(url, token, token_file, profile) if not isinstance(url, Address) else Service(url=str(url))
         self._recipe = ClientRecipe(
             url=service.url,
             token=token,
@@ -55,7 +56,7 @@ class AsyncConnection:
         #: Addresses of blocks, for answers of shape "ranges".
         self.addresses = AddressCache()
         self._exchange = Exchange(
-            service.url,
+            service.url if address is None else address,
             credential=credential_of(service.token, service.token_file),
             policy=policy,
             ids=ids,
@@ -65,9 +66,35 @@ class AsyncConnection:
         self._transport = transport if transport is not None else open_transport(service.url, timeout_s)
         self._sleep = sleep
 
+    @classmethod
+    async def embedded(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        settings: Mapping[str, Any] | None = None,
+        timeout_s: float = 60.0,
+        policy: RetryPolicy | None = None,
+        ids: Ids | None = None,
+        traces: bool = True,
+    ) -> Self:
+        """Open the lake in a local folder without a server: the service runs in a thread of this process.
+
+        The folder and its catalog (SQLite) are made if they are missing; ``lamella serve --warehouse FOLDER`` serves
+        the same ones. Several processes may have it open at once. ``settings``: settings of the service by name, as in
+        ``docs/settings.md``; environment variables are not read. :meth:`close` ends the service, as does the end of the
+        process. A process that is forked afterwards must open the folder itself. See ``docs/embedded.md``.
+
+        Raises:
+            ModuleNotFoundError: the service is not installed: ``pip install 'lamella[service]'``.
+            InvalidSettings: the settings cannot be used.
+            LamellaError: the folder or its catalog cannot be used, such as one that a newer release has written.
+        """
+        address, transport = await open_embedded(folder, settings or {}, timeout_s)
+        return cls(address, policy=policy, transport=transport, ids=ids, traces=traces)
+
     @property
     def url(self) -> str:
-        """The service's base URL."""
+        """The service's base URL; of an embedded lake the ``file://`` URL of its folder."""
         return str(self._exchange.address)
 
     async def close(self) -> None:
