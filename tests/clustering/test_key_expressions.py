@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from lamella.client.rewrite.sort import Order, in_order
 from lamella.snapshot.cluster.extent import Intervals, extents
-from lamella.snapshot.cluster.key import follows_a_column, key_terms, key_texts, key_values, key_zones, split_key
+from lamella.snapshot.cluster.key import follows_a_column, key_terms, key_texts, key_values, key_zones
 from lamella.snapshot.columnar.zones import zones_of
 from lamella.snapshot.commit import empty_snapshot, evolved_snapshot
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, InvalidRequest, InvalidSchema, UnknownColumn
 from lamella.snapshot.expression.bound import leaves_in
 from lamella.snapshot.schema import Column, Leaf, Schema
+from lamella.snapshot.schema.column import split_key
 from lamella.snapshot.schema.evolution import DropColumn, RenameColumn, WidenColumn
 from lamella.snapshot.stats.measure import leaf_stats, leaf_values
 

@@ -8,8 +8,8 @@ from lamella.client.cli.arguments import values_of
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import print_table, size_text, time_text
-from lamella.snapshot.cluster.key import split_key
 from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.schema.column import split_key
 from lamella.snapshot.wire import (
     AdviceAnswer,
     Candidate,

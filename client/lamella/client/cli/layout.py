@@ -8,8 +8,8 @@ import click
 
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.output import percent, print_table, size_text, spinner
-from lamella.snapshot.cluster.key import split_key
 from lamella.snapshot.manifest import ClusterKind
+from lamella.snapshot.schema.column import split_key
 from lamella.snapshot.wire import ClusteringAnswer, DepthFigures, RegroupAnswer
 
 KINDS: tuple[ClusterKind, ...] = ("linear", "zorder", "hilbert")

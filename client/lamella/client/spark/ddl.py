@@ -15,11 +15,12 @@ from lamella.client.spark.gateway import Gateway
 from lamella.client.spark.lake import CLUSTER_KEY, CLUSTER_KIND, SNAPSHOT_ID, LakeTable
 from lamella.client.write.layout import Layout
 from lamella.snapshot.cluster.extent import TARGET_BYTES, TARGET_ROWS
-from lamella.snapshot.cluster.key import key_terms, key_texts, split_key
+from lamella.snapshot.cluster.key import key_terms, key_texts
 from lamella.snapshot.commit.constraints import added_check, with_checks
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Check, Column, Schema, quoted, quoted_path
+from lamella.snapshot.schema.column import split_key
 from lamella.snapshot.schema.evolution import (
     AddColumn,
     DropCheck,

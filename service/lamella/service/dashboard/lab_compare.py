@@ -26,10 +26,10 @@ from lamella.service.dashboard.preview import (
 )
 from lamella.service.features import Advisor
 from lamella.service.history.history import History, trusted_manifests
-from lamella.snapshot.cluster.key import split_key
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound, StoreError, Unavailable
 from lamella.snapshot.index import kinds
 from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.schema.column import split_key
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.layer_map import LayerMaps
 from lamella.snapshot.wire import Cost, IndexChange, WhatIfAnswer, WhatIfRequest

@@ -19,9 +19,10 @@ from lamella.service.dashboard.key_scale import text_of as text_of_value
 from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, number_of, one_of, table_of, text_of, with_query
 from lamella.service.history.history import History, trusted_manifests
 from lamella.service.process.threads import Threads
-from lamella.snapshot.cluster.key import MAX_CLUSTER_COLUMNS, split_key
+from lamella.snapshot.cluster.key import MAX_CLUSTER_COLUMNS
 from lamella.snapshot.errors import InvalidRequest, SegmentNotFound
 from lamella.snapshot.manifest import FEATURES, SnapshotPointer
+from lamella.snapshot.schema.column import split_key
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.block_view import PageView
 from lamella.snapshot.warehouse.key_axis import KeyAxis, Window

@@ -22,9 +22,9 @@ from lamella.service.http.problem import status_of
 from lamella.service.process.threads import Threads
 from lamella.service.tables.tables import Tables
 from lamella.service.usage.audit import about
-from lamella.snapshot.cluster.key import split_key
 from lamella.snapshot.errors import BlocksRefused, InvalidRequest, LamellaError, NotFound
 from lamella.snapshot.schema import Column
+from lamella.snapshot.schema.column import split_key
 from lamella.snapshot.tokens import unspelt
 from lamella.snapshot.wire import (
     CreateNamespace,

@@ -36,9 +36,9 @@ from lamella.service.maintenance.table_health import TableHealths
 from lamella.service.process.threads import Threads
 from lamella.service.usage.audit import Audit
 from lamella.service.usage.filters import PruneRates
-from lamella.snapshot.cluster.key import split_key
 from lamella.snapshot.errors import InvalidRequest, LamellaError, PolicyNotFound
 from lamella.snapshot.manifest import ClusterKind, Snapshot
+from lamella.snapshot.schema.column import split_key
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.warehouse.block_view import ColumnView, column_view
 from lamella.snapshot.wire import (

@@ -157,24 +157,6 @@ def renamed_key(old: Schema, new: Schema, key: Sequence[str]) -> tuple[str, ...]
     return tuple(found)
 
 
-def split_key(text: str) -> tuple[str, ...]:
-    """Returns the terms of a key in one text, between commas that are not inside parentheses or quotes."""
-    found: list[str] = []
-    start, depth, quote = 0, 0, ""
-    for at, sign in enumerate(text):
-        if quote:
-            quote = "" if sign == quote else quote
-        elif sign in "'\"`":
-            quote = sign
-        elif sign == "," and depth == 0:
-            found.append(text[start:at].strip())
-            start = at + 1
-        else:
-            depth += (sign == "(") - (sign == ")")
-    found.append(text[start:].strip())
-    return tuple(filter(None, found))
-
-
 def key_zones(term: BoundTerm, lookup: Lookup, count: int) -> Zones:
     """Returns the zone maps of a term over ``count`` entries, from those of its columns."""
     return lookup(term) if isinstance(term, Leaf) else term_zones(term, lookup, count)

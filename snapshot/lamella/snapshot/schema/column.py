@@ -170,6 +170,24 @@ def quoted_path(parts: Iterable[str]) -> str:
     return ".".join(quoted(part) if "." in part or "`" in part else part for part in parts)
 
 
+def split_key(text: str) -> tuple[str, ...]:
+    """Returns the terms of a key in one text, between commas that are not inside parentheses or quotes."""
+    found: list[str] = []
+    start, depth, quote = 0, 0, ""
+    for at, sign in enumerate(text):
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"`":
+            quote = sign
+        elif sign == "," and depth == 0:
+            found.append(text[start:at].strip())
+            start = at + 1
+        else:
+            depth += (sign == "(") - (sign == ")")
+    found.append(text[start:].strip())
+    return tuple(filter(None, found))
+
+
 def path_parts(path: str) -> tuple[str, ...] | None:
     """Parses a path as Spark does: dots separate, backquotes quote. None for text that is not a path."""
     if "`" not in path:

@@ -41,8 +41,12 @@ class Connection:
         ids: Ids | None = None,
         traces: bool = True,
     ) -> None:
-        address = url if isinstance(url, Address) else None
-        service = service_of(url, token, token_file, profile) if not isinstance(url, Address) else Service(url=str(url))
+        address: str | Address
+        if isinstance(url, Address):
+            service, address = Service(url=str(url)), url
+        else:
+            service = service_of(url, token, token_file, profile)
+            address = service.url
         self._recipe = ClientRecipe(
             url=service.url,
             token=token,
@@ -57,7 +61,7 @@ class Connection:
         #: Addresses of blocks, for answers of shape "ranges".
         self.addresses = AddressCache()
         self._exchange = Exchange(
-            service.url if address is None else address,
+            address,
             credential=credential_of(service.token, service.token_file),
             policy=policy,
             ids=ids,
