@@ -76,6 +76,7 @@ _HOMES: Final = {
     "schedule": "cli.jobs",
     "policy": "cli.jobs",
     "worker": "cli.jobs",
+    "doctor": "cli.doctor",
     "config": "cli.service",
     "catalog": "cli.service",
     "keys": "cli.access",
