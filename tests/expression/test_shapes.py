@@ -196,8 +196,11 @@ def test_filters_of_one_shape_and_kinds_are_recorded_as_one(seed: int) -> None:
     if kinds is None:
         return
     other = with_others(text, random)
-    split = split_literals(other)
+    split, own = split_literals(other), split_literals(text)
     assert split is not None
+    assert own is not None
+    if split[0] != own[0]:  # a number after a word, as in timestamp'...', is a part of the word
+        return
     if any(kind.read(each, zone) is None for kind, each in zip(kinds, split[1], strict=True)):
         return
     one, two = (masked(read_filter(each, time_zone=zone)) for each in (text, other))

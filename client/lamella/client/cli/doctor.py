@@ -153,7 +153,7 @@ def service_findings(target: Target, storage_options: Mapping[str, Mapping[str, 
             reached = yield from _reached(lake.url, target.timeout_s)
             if not reached:
                 return
-        yield from _asked(lake, storage_options)
+        yield from _requests(lake, storage_options)
 
 
 def _reached(url: str, timeout_s: float) -> Generator[Finding, None, bool]:
@@ -194,11 +194,11 @@ def _clock(date: str | None, begun_s: float, ended_s: float) -> Finding | None:
         theirs_s = parsedate_to_datetime(date or "").timestamp()
     except ValueError:
         return None
-    early_s, late_s = theirs_s - ended_s, theirs_s + 1.0 - begun_s
-    apart_s = max(early_s, -late_s, 0.0)
+    min_apart_s, max_apart_s = theirs_s - ended_s, theirs_s + 1.0 - begun_s
+    apart_s = max(min_apart_s, -max_apart_s, 0.0)
     if apart_s <= _CLOCK_S:
         return Finding(name="clock", state="ok", text=f"within {_CLOCK_S:g} s of the service's")
-    which = "behind" if early_s > 0 else "ahead of"
+    which = "behind" if min_apart_s > 0 else "ahead of"
     return Finding(
         name="clock",
         state="failure" if apart_s > _CLOCK_FAILURE_S else "warning",
@@ -207,7 +207,7 @@ def _clock(date: str | None, begun_s: float, ended_s: float) -> Finding | None:
     )
 
 
-def _asked(lake: Lamella, storage_options: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+def _requests(lake: Lamella, storage_options: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     try:
         theirs, ours = lake.config().version, version("lamella")
         if theirs == ours:
