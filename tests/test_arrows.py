@@ -53,10 +53,12 @@ RULES = (
     # The HTTP client starts fast: of our own code it knows only what goes over the wire.
     Forbidden(
         "lamella.client.http",
-        ("lamella", "pyarrow", "sqlglot", "fsspec", "numpy"),
+        ("lamella", "sqlglot", "fsspec", "numpy"),
         allowed=(
             *(f"lamella.snapshot.{name}" for name in ("wire", "errors", "ids", "manifest", "schema", "stats")),
+            "lamella.snapshot.html_tables",
             "lamella.client.http",
+            "lamella.client.filters",  # which loads what translates an expression when there is one
             # Only inside Table.scan, Table.append and the like, and for type checkers: see the test of what importing
             # the client loads.
             "lamella.client.scan",
@@ -69,6 +71,10 @@ RULES = (
             "lamella.snapshot.storage.Store",
         ),
     ),
+    # Answers are made into tables of pyarrow on request.
+    Forbidden("lamella.client.http", ("pyarrow",), exempt=("lamella.client.http.results",)),
+    # Filters know nothing of those who send them.
+    Forbidden("lamella.client.filters", ("lamella.client",), allowed=("lamella.client.filters",)),
     # Everything works without OpenTelemetry.
     Forbidden("lamella.snapshot", ("opentelemetry",), exempt=("lamella.snapshot.tracing",)),
     Forbidden("lamella.service", ("opentelemetry",), exempt=("lamella.service.telemetry.otel",)),
