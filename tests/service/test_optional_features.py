@@ -178,4 +178,4 @@ def test_the_command_line_is_there_without_backup(tmp_path: Path) -> None:
     assert run("catalog", "migrate").returncode == 0
     unknown = run("catalog", "export", "-")
     assert unknown.returncode == 2
-    assert "No such command 'export'" in unknown.stderr
+    assert "no such command 'export'" in unknown.stderr
