@@ -209,6 +209,17 @@ def test_many_expressions_are_decided(
     assert sum(check_expressions(seed, tmp_path, leaf, found_by) for seed in range(20)) >= 20
 
 
+def test_a_null_beside_a_nan_is_null_under_a_negation(tmp_path: Path) -> None:
+    """NOT (c0 < c1) with null and NaN was taken for true; one of the expressions of this seed."""
+    assert check_expressions(362, tmp_path, arrow_leaf, found_by_arrow, tries=30) > 0
+
+
+def test_a_date_that_filters_cannot_hold_is_refused() -> None:
+    """pyarrow has dates of later years than Python."""
+    with pytest.raises(InvalidFilter, match="years 1 to 9999"):
+        plain_filter(pc.field("a") == pa.scalar(2_000_000_000, pa.int32()).cast(pa.date32()))
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize(("leaf", "found_by"), [(arrow_leaf, found_by_arrow), (polars_leaf, found_by_polars)])
 def test_thousands_of_expressions_are_exact(

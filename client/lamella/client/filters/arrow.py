@@ -207,11 +207,15 @@ def _comparison(kind: str, left: _Node, right: _Node) -> Tree:
         guarded = kind in ("gt", "gt-eq") and value["data-type"] in ("long", "decimal", "double")
         return trees.joined("and", [found, trees.negated(_nan(left, term))]) if guarded else found
     other = _term(right)
+    sides = (term, other)
     found = trees.compare(kind, term, other)
     nans = [_nan(left, term), _nan(right, other)]
+    # A null beside a NaN is null, not false: under a negation these differ.
     if kind == "not-eq":
-        return trees.joined("or", [found, *nans])
-    return trees.joined("and", [found, *map(trees.negated, nans)])
+        either = trees.joined("or", nans)
+        return trees.joined("or", [found, trees.joined("and", [either, *(trees.unary("not-null", s) for s in sides)])])
+    neither = trees.joined("and", [trees.negated(each) for each in nans])
+    return trees.joined("and", [found, trees.joined("or", [neither, *(trees.unary("is-null", s) for s in sides)])])
 
 
 def _nan(node: _Node, term: Tree) -> Tree:
@@ -350,7 +354,12 @@ def _literal(scalar: Any) -> Tree:
         return _as_tree(value)
     if pa.types.is_date64(kind):
         raise _refused(f"{kind} {scalar}", "use a date of days")
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_date(kind):
+    if pa.types.is_date(kind):
+        try:
+            return _as_tree(scalar.as_py())
+        except (OverflowError, ValueError):  # neither has Python such a date, nor a filter
+            raise _refused(f"{kind} {scalar.cast(pa.int32())}", "a date is in the years 1 to 9999") from None
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         return _as_tree(scalar.as_py())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return _as_tree(scalar.as_py())
