@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Reque
 from fixtures_server import ServerProcess, start_shared
 from lamella.client import Lamella
 from support.dashboard_tables import fill
+from support.posted_forms import Screens
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: Chromium asks its maker for news unless it is told not to.
@@ -74,6 +75,14 @@ def shared_server(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPath
 def server_url(shared_server: ServerProcess) -> str:
     """Where the shared service is."""
     return shared_server.url
+
+
+@pytest.fixture
+def screens(server_url: str) -> Iterator[Screens]:
+    """The pages of the shared service, for a browser that was never there."""
+    found = Screens(server_url)
+    yield found
+    found.http.close()
 
 
 @pytest.fixture

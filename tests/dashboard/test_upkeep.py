@@ -35,14 +35,6 @@ def shared_server(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPath
     server.stop()
 
 
-@pytest.fixture
-def screens(server_url: str) -> Iterator[Screens]:
-    """Its pages, for a browser that was never there."""
-    found = Screens(server_url)
-    yield found
-    found.http.close()
-
-
 @pytest.fixture(autouse=True)
 def nothing_left(shared_server: ServerProcess) -> Iterator[None]:
     """No policy or schedule outlives its test."""

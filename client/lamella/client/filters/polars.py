@@ -2,8 +2,8 @@
 
 An expression is read from the JSON that Polars writes of it (``expr.meta.serialize``). It holds no types of columns, so
 only what has the same meaning for every type is translated, and everything else is refused. Polars compares as Spark
-does: NaN equals itself and is the greatest number. Its arithmetic wraps around on an overflow, and a number takes the
-type of its column.
+does: NaN equals itself and is greater than all numbers. But its arithmetic wraps around on overflow, and it converts a
+constant number to the type of the column.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class EmbeddedTransport:
         try:
             return answer.result()
         finally:
-            answer.cancel()  # after an interrupt nobody waits for it
+            answer.cancel()  # does nothing unless the wait was interrupted
 
     def close(self) -> None:
         """End the service."""
@@ -239,8 +239,8 @@ def _serve(running: _Running, opened: Future[None], open_app: Callable[[], App])
 
 
 def _end(running: _Running, thread: threading.Thread, pid: int) -> None:
-    """End the thread, also when nobody closed the service. The thread itself may be what collects the service, and does
-    not wait for itself. A forked child has no such thread, and leaves its parent's files alone."""
+    """End the thread. This also runs when the service is garbage collected without being closed, maybe in the thread
+    itself, which cannot wait for its own end. A forked child has no such thread and does nothing."""
     if os.getpid() != pid:
         return
     with suppress(RuntimeError):  # it has ended by itself: it could not be opened
@@ -326,7 +326,7 @@ class _Exchange:
             self.ended.set()
 
     def leave(self) -> None:
-        """Tell the application that nobody waits for the rest."""
+        """Tell the application that the client is gone."""
         self._left.set()
 
     def response(self) -> HttpResponse:

@@ -94,7 +94,7 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True, dict=True, gc=True):
         """The blocks as a table: location, row_count, live_row_count, file_size and verdict; with residuals the rest of
         the filter for each, and the size of the requested columns, if they were requested.
 
-        URLs are not in it: whoever has one can read the block.
+        Signed URLs are left out, because anyone who has one can read the block.
         """
         import pyarrow as pa
 
