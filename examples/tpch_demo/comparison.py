@@ -248,7 +248,8 @@ class Comparison:
     def __init__(self, spark: SparkSession, lake: Lamella) -> None:
         self._spark = spark
         self._files = {name: _files(lake, name) for name in LAYOUTS}
-        attach(spark, CATALOG, lake)
+        # What the driver would compute by itself says nothing of the files that Spark's tasks read.
+        attach(spark, CATALOG, lake, aggregates=False)
         for name, files in self._files.items():
             # What a user without Lamella has: the directory's files, all of them.
             spark.read.parquet(*sorted(files.sizes)).createOrReplaceTempView(f"all_{name}")

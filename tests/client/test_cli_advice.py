@@ -151,7 +151,7 @@ def test_advise_top_says_what_to_do() -> None:
             ["--index", "bloom", "--on", "lower(a)", "--option", "false_positives=0.1"],
             {"index": {"kind": "bloom", "expression": "lower(a)", "options": {"false_positives": 0.1}}},
         ),
-        (["--cluster-key", "a, b"], {"cluster_key": ["a", "b"]}),
+        (["--cluster-by", "a, b"], {"cluster_key": ["a", "b"]}),
         (["--rows-per-block", "5000"], {"rows_per_block": 5000}),
     ],
 )

@@ -16,6 +16,7 @@ COMMON = "Options of every command that asks the service"
 #: Sections that describe options once for several commands, with a test for the commands that they are about.
 SHARED: dict[str, Callable[[str, set[str]], bool]] = {
     COMMON: lambda _name, own: "--url" in own,
+    "Options of every command with a result": lambda _name, own: "--output" in own,
     "Options of serve, config and catalog": lambda _name, own: "--config" in own,
     "Options of serve and config": lambda _name, own: "--insecure" in own,
     "Options of commands that rewrite rows": lambda _name, own: "--engine" in own,

@@ -43,7 +43,7 @@ def run(answer: Any, *args: str) -> tuple[Result, Any]:
 def test_rows_are_shown_with_what_was_read() -> None:
     """Values as they are, and that these are not all rows."""
     result, requests = run(
-        ANSWER, "sample", "db.t", "--where", "id > 1", "--rows", "3", "--columns", "id, s", "--max-blocks", "2"
+        ANSWER, "sample", "db.t", "id > 1", "--limit", "3", "--columns", "id, s", "--max-blocks", "2"
     )
     assert result.exit_code == 0, result.output
     assert requests == [{"filter": "id > 1", "rows": 3, "columns": ["id", "s"], "max_blocks": 2}]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
-from lamella.client.cli.arguments import values_of
+from lamella.client.cli.arguments import key_option, values_of
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import print_table, size_text, time_text
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.schema.column import split_key
 from lamella.snapshot.wire import (
     AdviceAnswer,
     Candidate,
@@ -82,8 +81,8 @@ def advise(
         if any(each is not None for each in given):
             raise click.UsageError("--top has no columns, kinds, budget, share or snapshot")
         found = session.lake.table(table).candidates(top, recorded=recorded, sample_blocks=sample)
-        if session.as_json:
-            session.emit(found)
+        if session.as_data:
+            session.emit(found, found.candidates)
         else:
             _show_candidates(found)
         return
@@ -94,8 +93,8 @@ def advise(
         budget_share=budget_share,
         snapshot_id=snapshot_id,
     )
-    if session.as_json:
-        session.emit(answer)
+    if session.as_data:
+        session.emit(answer, answer.scores)
     else:
         _show_scores(answer)
 
@@ -111,7 +110,7 @@ def advise(
     metavar="NAME=VALUE",
     help="An option of that index; repeatable. Other options have their defaults.",
 )
-@click.option("--cluster-key", metavar="A,B,...", help="Predict the table sorted by these columns.")
+@key_option("Predict the table sorted by this key.")
 @click.option("--rows-per-block", type=click.IntRange(min=1), help="Predict blocks of about this many rows.")
 @click.option("--filter", "filters", metavar="SQL", multiple=True, help="A filter to try; may be given several times.")
 @click.option(
@@ -142,7 +141,7 @@ def what_if(
     index: str | None,
     on: str | None,
     options: tuple[str, ...],
-    cluster_key: str | None,
+    cluster_by: tuple[str, ...],
     rows_per_block: int | None,
     filters: tuple[str, ...],
     recorded: int,
@@ -157,15 +156,15 @@ def what_if(
         change = IndexChange(kind=index, expression=on, options=values_of(options, "--option"))
     answer = session.lake.table(table).what_if(
         index=change,
-        cluster_key=None if cluster_key is None else split_key(cluster_key),
+        cluster_key=cluster_by or None,
         rows_per_block=rows_per_block,
         filters=filters,
         recorded=recorded,
         sample_blocks=sample,
         seed=seed,
     )
-    if session.as_json:
-        session.emit(answer)
+    if session.as_data:
+        session.emit(answer, answer.filters)
     else:
         _show_forecast(answer)
 
@@ -182,8 +181,8 @@ def why_not(session: Session, table: str, filter: str, index: str | None, snapsh
         answer = session.lake.table(table).why_not(filter, index, snapshot_id=snapshot_id)
     except LamellaError as error:
         raise CommandFailure(error, source=filter) from error
-    if session.as_json:
-        session.emit(answer)
+    if session.as_data:
+        session.emit(answer, answer.answers)
     else:
         _show_reasons(answer)
 
@@ -199,8 +198,8 @@ def recorded() -> None:
 def list_(session: Session, table: str) -> None:
     """List the recorded filters, newest first."""
     answer = session.lake.table(table).recorded_filters()
-    if session.as_json:
-        session.emit(answer)
+    if session.as_data:
+        session.emit(answer, answer.filters)
         return
     click.echo(f"recorded: {answer.mode}")
     if answer.filters:
@@ -224,7 +223,7 @@ def list_(session: Session, table: str) -> None:
 def clear(session: Session, table: str) -> None:
     """Delete the recorded filters."""
     count = session.lake.table(table).clear_recorded_filters()
-    if session.as_json:
+    if session.as_data:
         session.emit(RecordedCleared(filters=count))
     else:
         click.echo(f"{table}: {count:,} recorded filters deleted")

@@ -10,11 +10,11 @@ import click
 
 from lamella.client.cli.failure import needs_extra
 from lamella.client.cli.output import print_table, time_text
+from lamella.client.cli.rows import DataWriter, RowFormat, form_of
 from lamella.client.cli.service import (
-    AS_JSON,
+    OUTPUT,
     ServiceSettings,
     catalog_administration,
-    json_text,
     with_settings,
 )
 from lamella.snapshot.errors import InvalidRequest
@@ -23,13 +23,14 @@ from lamella.snapshot.errors import InvalidRequest
 @click.command("export")
 @click.argument("file")
 @with_settings()
-@AS_JSON
-def export_catalog(settings: ServiceSettings, file: str, as_json: bool) -> None:
+@OUTPUT
+def export_catalog(settings: ServiceSettings, file: str, output: RowFormat | None, as_json: bool) -> None:
     """Write the whole catalog to FILE, as of one moment; `-` is stdout.
 
     Services may keep running. The file contains the catalog's secrets; only its owner can read it. It does not contain
     the objects of the warehouse.
     """
+    form = form_of(output, as_json=as_json)
     found = settings.load().settings
     export = import_module("lamella.service.backup.export")
     with (
@@ -37,8 +38,8 @@ def export_catalog(settings: ServiceSettings, file: str, as_json: bool) -> None:
         import_module("lamella.service.backup.archive").written(file) as out,
     ):
         outcome = export.export_catalog(engine, out, warehouse=found.warehouse_url)
-    if as_json:
-        click.echo(json_text(outcome), err=file == "-")
+    if form != "table":
+        DataWriter(form, err=file == "-").write(outcome)
         return
     click.echo(
         f"{sum(outcome.rows.values()):,} rows of {len(outcome.rows)} tables, schema revision {outcome.schema_revision}",
@@ -54,14 +55,21 @@ def export_catalog(settings: ServiceSettings, file: str, as_json: bool) -> None:
     "--without-keys", is_flag=True, help="Leave out API keys: an old export would make revoked keys valid again."
 )
 @click.option("--no-look", is_flag=True, help="Do not check that the manifests it points at still exist.")
-@AS_JSON
+@OUTPUT
 def import_catalog(
-    settings: ServiceSettings, file: str, dry_run: bool, without_keys: bool, no_look: bool, as_json: bool
+    settings: ServiceSettings,
+    file: str,
+    dry_run: bool,
+    without_keys: bool,
+    no_look: bool,
+    output: RowFormat | None,
+    as_json: bool,
 ) -> None:
     """Load FILE into an empty catalog of either backend; `-` is stdin.
 
     Exit status 1 also when a table's current snapshot is missing from the warehouse; such a table cannot be read.
     """
+    form = form_of(output, as_json=as_json)
     if dry_run and file == "-":
         raise click.UsageError("--dry-run reads FILE twice and cannot read stdin")
     found = settings.load().settings
@@ -84,8 +92,8 @@ def import_catalog(
                 outcome = restore.import_catalog(engine, source, without_keys=without_keys)
             if not no_look:
                 seen = _check_manifests(found, check.snapshots_of(engine))
-    if as_json:
-        click.echo(json_text({"imported": not dry_run, "outcome": outcome, "presence": seen}))
+    if form != "table":
+        DataWriter(form).write({"imported": not dry_run, "outcome": outcome, "presence": seen})
     else:
         _print_import(outcome, seen, found.warehouse_url, dry_run=dry_run)
     if seen is not None and seen.lost:
@@ -102,12 +110,15 @@ def import_catalog(
     show_default=True,
     help="How many past snapshots to check.",
 )
-@AS_JSON
-def verify_catalog(settings: ServiceSettings, no_files: bool, history: int, as_json: bool) -> None:
+@OUTPUT
+def verify_catalog(
+    settings: ServiceSettings, no_files: bool, history: int, output: RowFormat | None, as_json: bool
+) -> None:
     """Check the metadata of every table against the files it describes, as after a restore.
 
     Exit status 0: no findings; 1: findings, or a table could not be read.
     """
+    form = form_of(output, as_json=as_json)
     found = settings.load().settings
     if catalog_administration().look_at_schema(found.catalog_url, timeout_s=found.catalog_timeout_s).is_new:
         raise InvalidRequest("there is no catalog in the database")  # opening the catalog would create an empty one
@@ -126,12 +137,12 @@ def verify_catalog(settings: ServiceSettings, no_files: bool, history: int, as_j
         )
         for result in verified:
             results.append(result)
-            if not as_json:
+            if form == "table":
                 _print_verified(result)
     finally:
         opened.close()
-    if as_json:
-        click.echo(json_text(results))
+    if form != "table":
+        DataWriter(form).write(results)
     else:
         wrong = sum(not result.is_clean for result in results)
         click.echo(f"{len(results):,} tables" + (f", {wrong:,} with findings" if wrong else ", nothing is wrong"))

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 import click
-import msgspec
 from click.shell_completion import CompletionItem
 
 from lamella.client.cli.arguments import seconds_of
 from lamella.client.cli.connection import Connect, Session, connect, service_option, target_of, with_session
 from lamella.client.cli.output import print_table, time_text
+from lamella.client.cli.rows import DataWriter, RowFormat, form_of, output_options
 from lamella.client.sharing import profile_text, share_profile_option
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.tokens import RANDOM_BYTES, key_sha256, key_text
@@ -75,17 +75,18 @@ def keys() -> None:
 
 
 @keys.command("new")
-@click.option("--json", "as_json", is_flag=True, help="Write them as JSON, and nothing else.")
-def new_key(as_json: bool) -> None:
+@output_options("The same as -o json: both, and nothing else.")
+def new_key(output: RowFormat | None, as_json: bool) -> None:
     """Make a service's first key. Runs locally, without a service.
 
     Give the service the key's SHA-256 (LAMELLA_ROOT_KEY_SHA256), and keep the key itself where you keep passwords. It
     may do everything; make keys for other people with it.
     """
+    form = form_of(output, as_json=as_json)
     text = key_text(secrets.token_bytes(RANDOM_BYTES))
     sha256 = key_sha256(text)
-    if as_json:
-        click.echo(msgspec.json.encode({"key": text, "sha256": sha256}).decode())
+    if form != "table":
+        DataWriter(form).write({"key": text, "sha256": sha256})
     else:
         click.echo(f"key: {text}\nLAMELLA_ROOT_KEY_SHA256={sha256}")
 
@@ -132,7 +133,7 @@ def create_key(
 def list_keys(session: Session) -> None:
     """List the keys that you created, or all keys if you are admin of the whole service."""
     found = session.lake.keys.list()
-    if session.as_json:
+    if session.as_data:
         session.emit(KeyList(keys=found))
         return
     print_table(
@@ -147,7 +148,7 @@ def list_keys(session: Session) -> None:
 def show_key(session: Session, name: str) -> None:
     """Show a key: its grants, when it expires, when it was last used. Its text is not stored."""
     key = session.lake.keys.get(name)
-    if session.as_json:
+    if session.as_data:
         session.emit(key)
         return
     rate = "the service's limit" if key.requests_per_s is None else f"{key.requests_per_s:g}"
@@ -190,7 +191,7 @@ def rotate_key(session: Session, name: str, overlap: str, expires: str | None, s
 def revoke_key(session: Session, name: str) -> None:
     """Revoke a key and remove all its grants."""
     session.lake.keys.revoke(name)
-    if session.as_json:
+    if session.as_data:
         session.emit({})
     else:
         click.echo(f"key {name} is revoked")
@@ -201,7 +202,7 @@ def revoke_key(session: Session, name: str) -> None:
 def whoami(session: Session) -> None:
     """Show who you are to the service and what you may do."""
     found = session.lake.whoami()
-    if session.as_json:
+    if session.as_data:
         session.emit(found)
         return
     print_table(
@@ -231,7 +232,7 @@ def _show_key_text(session: Session, made: NewKey, about: str, service_url: str 
         click.echo(about, err=True)
         click.echo(profile_text(service_url, made))
         return
-    if session.as_json:
+    if session.as_data:
         session.emit(made)
         return
     click.echo(about, err=True)
@@ -272,7 +273,7 @@ def grants() -> None:
 def list_grants(session: Session, principal: str | None) -> None:
     """List your own grants, and all grants on what you administer."""
     found = session.lake.grants.list(principal)
-    if session.as_json:
+    if session.as_data:
         session.emit(GrantList(grants=found))
         return
     print_table(
@@ -290,7 +291,7 @@ def give_grant(session: Session, principal: str, role: str, place: str) -> None:
     """Grant a role (read, write, maintain, admin); it replaces the principal's role on the same place."""
     namespace, table = grant_scope(place, "PLACE")
     given = session.lake.grants.give(principal, cast("Role", role), namespace, table)
-    if session.as_json:
+    if session.as_data:
         session.emit(given)
     else:
         click.echo(f"{given.principal} has the role {given.role} on {scope_text(given)}")
@@ -304,7 +305,7 @@ def take_grant(session: Session, principal: str, place: str) -> None:
     """Revoke the role on one place. Roles granted on other places stay."""
     namespace, table = grant_scope(place, "PLACE")
     session.lake.grants.take(principal, namespace, table)
-    if session.as_json:
+    if session.as_data:
         session.emit({})
     else:
         click.echo(f"{principal} has no role of its own on {place} any more")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lamella.client.cli.arguments import store_options
+from lamella.client.cli.arguments import key_option, store_options
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import console, size_text
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 )
 @click.option("--delimiter", metavar="CHARACTER", help="Of CSV. Default: a tab for .tsv, otherwise a comma.")
 @click.option("--create", is_flag=True, help="Create the table and its namespace when they do not exist.")
-@click.option("--cluster-by", metavar="COLUMN", multiple=True, help="Sort by this column; may be repeated.")
+@key_option("Sort by this key.")
 @click.option(
     "--cluster-kind",
     type=click.Choice(["linear", "zorder", "hilbert"]),
@@ -101,7 +101,7 @@ def append(
         raise CommandFailure(SchemaMismatch(f"{path}: {error.message}", **error.details)) from error
     except LamellaError as error:
         raise CommandFailure(error) from error
-    if session.as_json:
+    if session.as_data:
         session.emit(result)
     elif result.committed:
         blocks = "block" if result.blocks == 1 else "blocks"

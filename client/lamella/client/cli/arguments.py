@@ -13,6 +13,7 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from lamella.snapshot.manifest.features import FEATURES
+from lamella.snapshot.schema.column import split_key
 
 
 def location_of(text: str) -> str:
@@ -120,10 +121,10 @@ def reader_features_option(function: Callable[..., None]) -> Callable[..., None]
     )(function)
 
 
-def reader_features_of(text: str | None, *, as_json: bool) -> tuple[str, ...]:
+def reader_features_of(text: str | None, *, as_data: bool) -> tuple[str, ...]:
     """Return what a reader of the output supports: people see constants and the like beside each block, and a program
     must say that it applies them."""
-    return FEATURES if not as_json else tuple(name for part in (text or "").split(",") if (name := part.strip()))
+    return FEATURES if not as_data else tuple(name for part in (text or "").split(",") if (name := part.strip()))
 
 
 def store_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -180,6 +181,35 @@ def arguments_of(texts: tuple[str, ...]) -> dict[str, Any]:
             raise click.BadParameter(f"{outer} is given as a whole and by parts", param_hint="--argument")
         within[inner] = value
     return found
+
+
+def key_option(help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add ``--cluster-by`` (``cluster_by``, the terms of a cluster key): a list, or the option several times."""
+    return click.option("--cluster-by", metavar="A,B,...", multiple=True, callback=_terms, help=help)
+
+
+def _terms(_ctx: click.Context, _parameter: click.Parameter, texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(term for text in texts for term in split_key(text))
+
+
+def since_option(function: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--since`` (``since_s``, in seconds)."""
+    return click.option(
+        "--since",
+        "since_s",
+        metavar="AGE",
+        default="24h",
+        show_default=True,
+        callback=_since_s,
+        help="Look back so far: 90s, 15m, 12h, 30d, 4w.",
+    )(function)
+
+
+def _since_s(_ctx: click.Context, _parameter: click.Parameter, text: str) -> int:
+    seconds = seconds_of(text, "--since")
+    if not seconds:
+        raise click.BadParameter("must be at least one second", param_hint="--since")
+    return seconds
 
 
 def seconds_of(text: str | None, option: str) -> int | None:

@@ -72,8 +72,8 @@ def explain(session: Session, /, table: str, recorded: int, sample: int, **given
     changes = {name: value for name, value in given.items() if value is not None}
     rule = msgspec.structs.replace(ledger.rule or AutoRule(), **changes) if changes else None
     plan = handle.plan_auto(rule, recorded=recorded, sample_blocks=sample)
-    if session.as_json:
-        session.emit({"plan": plan, "actions": ledger.actions})
+    if session.as_data:
+        session.emit({"plan": plan, "actions": ledger.actions}, plan.verdicts)
         return
     _show_plan(table, plan)
     _show_actions(ledger.actions)
@@ -85,8 +85,8 @@ def explain(session: Session, /, table: str, recorded: int, sample: int, **given
 def ledger(session: Session, table: str) -> None:
     """List what was done, with predicted and measured gains, the latest first."""
     found: AutoLedger = session.lake.table(table).auto_ledger()
-    if session.as_json:
-        session.emit(found)
+    if session.as_data:
+        session.emit(found, found.actions)
     elif found.actions:
         _show_actions(found.actions)
     else:
@@ -108,8 +108,8 @@ def run(session: Session, runtime: EngineOptions, /, table: str, max_actions: in
 
     with runtime.started("auto") as engine, job_context(session, runtime, table, engine, {}, "upkeep") as context:
         done = run_auto(context, new_id=lambda: str(uuid.uuid4()), timer=time.monotonic, max_actions=max_actions)
-    if session.as_json:
-        session.emit(done)
+    if session.as_data:
+        session.emit(done, done.actions)
     else:
         _show_result(table, done)
     if done.actions and all(each.state == "failed" for each in done.actions):

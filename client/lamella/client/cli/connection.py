@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,6 +15,7 @@ import msgspec
 from click.core import ParameterSource
 
 from lamella.client.cli.failure import CommandFailure, needs_extra
+from lamella.client.cli.rows import DataWriter, RowFormat, form_of, output_options
 from lamella.client.http import Lamella, RetryPolicy
 from lamella.client.http.credential import TOKEN, TOKEN_FILE
 from lamella.client.http.profiles import DEFAULT, PROFILE, URL, Service, profile_of
@@ -108,22 +109,27 @@ def _is_option(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-class Session(msgspec.Struct, frozen=True):
-    """One run of a command: the client, and whether to write JSON."""
+class Session:
+    """One run of a command: the client ``lake``, and the ``form`` of its result."""
 
-    lake: Lamella
-    as_json: bool
+    def __init__(self, lake: Lamella, form: RowFormat) -> None:
+        self.lake = lake
+        self.form = form
+        self._writer = DataWriter(form)
 
-    def emit(self, answer: object) -> None:
-        """Write a wire answer as one line of JSON."""
-        click.echo(msgspec.json.encode(answer).decode())
+    @property
+    def as_data(self) -> bool:
+        """Whether the result is for a program: the answer itself as JSON or CSV, instead of text for people."""
+        return self.form != "table"
+
+    def emit(self, answer: object, rows: Iterable[Any] | None = None) -> None:
+        """Write a wire answer as JSON or CSV; ``rows``: as for :meth:`DataWriter.write`."""
+        self._writer.write(answer, rows)
 
 
-def service_options(
-    timeout_s: float = 60.0, json_help: str = "Write the service's answer as JSON, and nothing else."
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options ``--url``, ``--profile``, ``--token``, ``--token-file``, ``--timeout`` (``timeout_s``) and
-    ``--json`` (``as_json``). :func:`service_option` decides between the first four."""
+def service_options(timeout_s: float = 60.0) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options ``--url``, ``--profile``, ``--token``, ``--token-file`` and ``--timeout`` (``timeout_s``).
+    :func:`service_option` decides between the first four."""
     options = (
         click.option(
             "--url",
@@ -151,7 +157,6 @@ def service_options(
             show_default=True,
             help="Seconds to wait for a connection or the next part of an answer.",
         ),
-        click.option("--json", "as_json", is_flag=True, help=json_help),
     )
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -178,18 +183,20 @@ def near_tables(lake: Lamella) -> Iterator[None]:
 
 
 def with_session(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
-    """Add the options of :func:`service_options`, and pass a :class:`Session`."""
+    """Add the options of :func:`service_options` and :func:`output_options`, and pass a :class:`Session`."""
 
     def decorate(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
         @service_options(timeout_s)
+        @output_options("The same as -o json: the service's answer, and nothing else.")
         @click.pass_context
         @functools.wraps(function)
         def command(ctx: click.Context, /, *args: Any, **kwargs: Any) -> None:
+            form = form_of(kwargs.pop("output"), as_json=kwargs.pop("as_json"))
             named = (kwargs.pop(name) for name in ("url", "profile", "token", "token_file"))
             target = target_of(service_option(ctx, *named), kwargs.pop("timeout_s"))
             make: Connect = connect if ctx.obj is None else ctx.obj
             with make(target) as lake, near_tables(lake):
-                function(Session(lake, kwargs.pop("as_json")), *args, **kwargs)
+                function(Session(lake, form), *args, **kwargs)
 
         return command
 

@@ -21,6 +21,7 @@ import msgspec
 from lamella.client.cli.arguments import store_options
 from lamella.client.cli.connection import Target, connect, service_option, service_options, target_of
 from lamella.client.cli.output import print_table
+from lamella.client.cli.rows import DataWriter, RowFormat, form_of, output_options
 from lamella.client.http import NO_RETRY, Lamella
 from lamella.client.http.runtime import open_transport
 from lamella.client.http.transport import HttpRequest, HttpResponse, Transport, TransportFailure
@@ -59,7 +60,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @click.command()
 @store_options
-@service_options(10.0, "Write the findings as JSON, and nothing else.")
+@service_options(10.0)
+@output_options("The same as -o json: the findings, and nothing else.")
 def doctor(
     storage_options: Mapping[str, Mapping[str, Any]],
     url: str | None,
@@ -67,6 +69,7 @@ def doctor(
     token: str | None,
     token_file: str | None,
     timeout_s: float,
+    output: RowFormat | None,
     as_json: bool,
 ) -> None:
     """Check this machine and the service: Python, packages, Java, Spark, the service with its catalog and its store,
@@ -74,6 +77,7 @@ def doctor(
 
     Nothing is changed. Exit status 1: something failed; warnings alone are status 0.
     """
+    form = form_of(output, as_json=as_json)
     found = [*machine_findings(os.environ)]
     try:
         service = service_option(click.get_current_context(), url, profile, token, token_file)
@@ -81,8 +85,8 @@ def doctor(
         found.append(Finding(name="service", state="failure", text=error.message, remedy="repair or name a profile"))
     else:
         found += service_findings(target_of(service, timeout_s), storage_options or {})
-    if as_json:
-        click.echo(msgspec.json.encode(found).decode())
+    if form != "table":
+        DataWriter(form).write(found)
     else:
         print_table(
             ["", "", "", "what to do"], ([each.name, _SHOWN[each.state], each.text, each.remedy] for each in found)

@@ -99,6 +99,19 @@ class OtherFailure(click.ClickException):
         click.echo(f"error: {_one_line(self.message)}", file=file, err=file is None)
 
 
+class Interrupted(click.ClickException):
+    """Says that Ctrl-C ended a command, and exits with the status that shells use for it."""
+
+    exit_code = 130
+
+    def __init__(self) -> None:
+        super().__init__("interrupted")
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the line, below the ``^C`` of the terminal."""
+        click.echo(f"\nerror: {self.message}", file=file, err=file is None)
+
+
 @contextmanager
 def one_form() -> Iterator[None]:
     """Give all errors of commands one form: a line that begins with ``error:``. Help that is shown stays help."""
@@ -106,10 +119,12 @@ def one_form() -> Iterator[None]:
         yield
     except click.exceptions.NoArgsIsHelpError:
         raise
+    except (KeyboardInterrupt, click.Abort) as stop:
+        raise Interrupted from stop
     except click.UsageError as error:
         raise UsageFailure(error) from error
     except click.ClickException as error:
-        if isinstance(error, CommandFailure | UsageFailure | OtherFailure):
+        if isinstance(error, CommandFailure | UsageFailure | OtherFailure | Interrupted):
             raise
         raise OtherFailure(error.message) from error
 

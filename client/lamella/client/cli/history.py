@@ -31,7 +31,7 @@ def tag() -> None:
 def list_tags(session: Session, table: str) -> None:
     """List the tags of a table."""
     found = session.lake.table(table).tags()
-    if session.as_json:
+    if session.as_data:
         session.emit(wire.TagList(tags=found))
         return
     print_table(
@@ -97,7 +97,7 @@ def move_tag(
 def drop_tag(session: Session, table: str, name: str) -> None:
     """Drop a tag. The snapshot stays for as long as the table's retention allows."""
     session.lake.table(table).drop_tag(name)
-    if session.as_json:
+    if session.as_data:
         session.emit({})
     else:
         click.echo(f"tag {name} is dropped")
@@ -118,7 +118,7 @@ def rollback(session: Session, table: str, snapshot: str, time_zone: str, base: 
     done = session.lake.table(table).rollback(
         snapshot_id, timestamp=timestamp, time_zone=time_zone, base_snapshot_id=base
     )
-    if session.as_json:
+    if session.as_data:
         session.emit(done)
         return
     click.echo(
@@ -170,11 +170,11 @@ def changes(
         append_only=append_only,
         time_zone=time_zone,
         case_sensitive=case_sensitive,
-        reader_features=reader_features_of(reader_features, as_json=session.as_json),
+        reader_features=reader_features_of(reader_features, as_data=session.as_data),
     )
     try:
         for each in found:
-            if session.as_json:
+            if session.as_data:
                 session.emit(each)
             else:
                 show = _show(each, show)
@@ -221,7 +221,7 @@ def _put(
         max_age=age_of(max_age),
         move=move,
     )
-    if session.as_json:
+    if session.as_data:
         session.emit(made)
     else:
         click.echo(

@@ -40,8 +40,8 @@ def index() -> None:
 def kinds(session: Session) -> None:
     """List the index kinds of the service, with their options."""
     found = session.lake.index_kinds()
-    if session.as_json:
-        session.emit({"kinds": found})
+    if session.as_data:
+        session.emit({"kinds": found}, found)
         return
     print_table(["kind", "for"], [(kind.name, kind.text) for kind in found])
     rows = [
@@ -96,8 +96,8 @@ def create(
 def list_(session: Session, table: str, dropped: bool, snapshot_id: str | None) -> None:
     """List the indexes of a table, and how many blocks each covers."""
     found = session.lake.table(table).indexes(dropped=dropped, snapshot_id=snapshot_id)
-    if session.as_json:
-        session.emit({"indexes": found})
+    if session.as_data:
+        session.emit({"indexes": found}, found)
         return
     rows = [
         (
@@ -142,7 +142,7 @@ def refresh(session: Session, table: str, name: str, mode: Any, max_blocks: int 
     """
     with _refresh_progress() as show:
         answer = session.lake.table(table).refresh_index(name, mode, max_blocks=max_blocks, on_part=show)
-    if session.as_json:
+    if session.as_data:
         session.emit(answer)
     else:
         click.echo(
@@ -165,7 +165,7 @@ def optimise(session: Session, table: str, name: str) -> None:
     """Regroup an index's parts along the table's segments. No data is read."""
     with _optimise_progress() as show:
         answer = session.lake.table(table).optimise_index(name, on_part=show)
-    if session.as_json:
+    if session.as_data:
         session.emit(answer)
         return
     click.echo(f"{answer.regrouped:,} parts written in place of {answer.moved_from:,}")
@@ -195,14 +195,14 @@ def vacuum(session: Session, table: str, name: str) -> None:
 
 
 def _done(session: Session, info: IndexInfo, what: str) -> None:
-    if session.as_json:
+    if session.as_data:
         session.emit(info)
     else:
         click.echo(f"index {info.name}: {what}")
 
 
 def _show(session: Session, info: IndexInfo) -> None:
-    if session.as_json:
+    if session.as_data:
         session.emit(info)
         return
     rows: list[tuple[str, str]] = [

@@ -52,7 +52,7 @@ def job() -> None:
 def kinds(session: Session) -> None:
     """List the job kinds of the service, with their arguments."""
     answer = session.lake.jobs.kinds()
-    if session.as_json:
+    if session.as_data:
         session.emit(JobKindList(kinds=answer))
         return
     print_table(["kind", "for"], [(kind.name, kind.text) for kind in answer])
@@ -96,7 +96,7 @@ def submit(
     )
     if waits:
         _wait(session, made.job_id, None)
-    elif session.as_json:
+    elif session.as_data:
         session.emit(made)
     else:
         click.echo(f"job {made.job_id} is {made.state}")
@@ -116,7 +116,7 @@ def list_jobs(session: Session, table: str | None, states: tuple[Any, ...], kind
     """List jobs, newest first."""
     listed = session.lake.jobs.list(table, states=states or None, kinds=kinds or None, page_size=min(limit, 1000))
     answer = tuple(islice(listed, limit))
-    if session.as_json:
+    if session.as_data:
         session.emit(JobList(jobs=answer))
         return
     print_table(
@@ -152,7 +152,7 @@ def show_job(session: Session, job_id: str) -> None:
 def log(session: Session, job_id: str, follow: bool) -> None:
     """Write the log of a job. With --json each line is a JSON object."""
     for line in session.lake.jobs.follow(job_id) if follow else _lines(session, job_id):
-        if session.as_json:
+        if session.as_data:
             session.emit(line)
         else:
             mark = "" if line.level == "info" else f"{line.level}: "
@@ -200,14 +200,14 @@ def _lines(session: Session, job_id: str) -> Iterator[JobLine]:
 
 
 def _done(session: Session, answer: JobInfo) -> None:
-    if session.as_json:
+    if session.as_data:
         session.emit(answer)
     else:
         click.echo(f"job {answer.job_id} is {_state(answer)}")
 
 
 def _show_job(session: Session, answer: JobInfo) -> None:
-    if session.as_json:
+    if session.as_data:
         session.emit(answer)
         return
     times = [
@@ -329,7 +329,7 @@ def set_schedule(
         timeout_s=seconds_of(attempt_timeout, "--attempt-timeout"),
     )
     made = session.lake.table(table).set_schedule(name, definition)
-    if session.as_json:
+    if session.as_data:
         session.emit(made)
     else:
         click.echo(f"schedule {name}: {kind} {_schedule_times(made)}, {_next_run(made)}")
@@ -341,7 +341,7 @@ def set_schedule(
 def list_schedules(session: Session, table: str) -> None:
     """List the schedules of a table."""
     answer = session.lake.table(table).schedules()
-    if session.as_json:
+    if session.as_data:
         session.emit(ScheduleList(schedules=answer))
         return
     print_table(
@@ -367,7 +367,7 @@ def list_schedules(session: Session, table: str) -> None:
 def drop_schedule(session: Session, table: str, name: str) -> None:
     """Drop a schedule. Jobs that it submitted stay."""
     session.lake.table(table).drop_schedule(name)
-    if session.as_json:
+    if session.as_data:
         session.emit({})
     else:
         click.echo(f"schedule {name} is dropped")
@@ -413,14 +413,14 @@ def show_policy(session: Session, table: str) -> None:
 def drop_policy(session: Session, table: str) -> None:
     """Drop a table's policy. Jobs that it submitted stay."""
     session.lake.table(table).drop_policy()
-    if session.as_json:
+    if session.as_data:
         session.emit({})
     else:
         click.echo(f"{table} has no policy now")
 
 
 def _show_policy(session: Session, table: str, answer: PolicyInfo) -> None:
-    if session.as_json:
+    if session.as_data:
         session.emit(answer)
         return
     rules = {
@@ -485,7 +485,8 @@ def _show_policy(session: Session, table: str, answer: PolicyInfo) -> None:
     help='Prefix for the commands of jobs that use Spark: "spark-submit --master spark://host:7077".',
 )
 @click.option("--name", metavar="TEXT", help="The worker's name in listings. Default: host and process id.")
-@service_options(json_help="Log JSON lines even to a terminal.")
+@service_options()
+@click.option("--json", "as_json", is_flag=True, help="Log JSON lines even to a terminal.")
 def worker(
     kinds: str | None,
     concurrency: int,

@@ -39,7 +39,7 @@ def cluster_by(session: Session, table: str, columns: tuple[str, ...], kind: Clu
     if bool(columns) == is_none:
         raise click.UsageError("give the columns, or --none")
     info = session.lake.table(table).cluster_by(columns, kind)
-    if session.as_json:
+    if session.as_data:
         session.emit(info)
     elif info.key_id is None:
         click.echo(f"table {table} has no cluster key")
@@ -74,7 +74,7 @@ def clustering(
     answer = session.lake.table(table).clustering(
         _names(by, kind), kind, snapshot_id=snapshot_id, where=where, recorded=recorded
     )
-    if session.as_json:
+    if session.as_data:
         session.emit(answer)
     else:
         _show(answer)
@@ -135,7 +135,7 @@ def regroup(
             dry_run=dry_run,
             on_part=show,
         )
-    if session.as_json:
+    if session.as_data:
         session.emit(done)
         return
     would = "would be" if dry_run else "were"

@@ -63,7 +63,7 @@ def vacuum(
                 include_external_blocks=include_external_blocks,
                 on_part=show,
             )
-    if session.as_json:
+    if session.as_data:
         session.emit(answer)
     else:
         _print_vacuum(answer)
@@ -191,7 +191,7 @@ def verify(
             )
     except LamellaError as error:
         raise _CouldNotRun(error) from error
-    if session.as_json:
+    if session.as_data:
         session.emit(answer)
     else:
         _print_verify(table, answer, seed if deep else None)
@@ -246,7 +246,7 @@ def health(session: Session, table: str) -> None:
     The service measures a table soon after a commit. The first line says of which snapshot the figures are.
     """
     answer = session.lake.table(table).health()
-    if session.as_json:
+    if session.as_data:
         session.emit(answer)
         return
     print_health(table, answer)

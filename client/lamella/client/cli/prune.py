@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, get_args
 
@@ -20,12 +20,14 @@ from lamella.client.cli.arguments import (
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import Justify, percent, print_table, size_text, time_text
+from lamella.client.cli.rows import write_rows
 from lamella.client.http import AggregateResult, PruneResult, Table
 from lamella.client.http.results import python_value
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.wire import (
     AggregateAnswer,
+    AggregateGroup,
     AggregateMode,
     AggregateValue,
     DiffAnswer,
@@ -96,19 +98,19 @@ def prune(
             time_zone=time_zone,
             case_sensitive=case_sensitive,
             level=level,
-            shape="records" if session.as_json else "columns",
+            shape="records" if session.as_data else "columns",
             explain=explain,
             limit=limit,
             order_by=() if order_by is None else order_by,
             residuals=residuals,
             max_ms=max_ms,
             page_size=page_size,
-            reader_features=reader_features_of(reader_features, as_json=session.as_json),
+            reader_features=reader_features_of(reader_features, as_data=session.as_data),
         )
     except LamellaError as error:
         raise CommandFailure(error, source=filter) from error
-    if session.as_json:
-        session.emit(answer)
+    if session.as_data:
+        session.emit(answer, answer if answer.segments is None else answer.segments)
     else:
         _show_prune(answer, show, session.lake.table(table))
     if answer.unresolved is not None:
@@ -309,14 +311,22 @@ def diff(
             to_timestamp=to_time,
             time_zone=time_zone,
             case_sensitive=case_sensitive,
-            reader_features=reader_features_of(reader_features, as_json=session.as_json),
+            reader_features=reader_features_of(reader_features, as_data=session.as_data),
         )
     except LamellaError as error:
         raise CommandFailure(error, source=filter) from error
-    if session.as_json:
-        session.emit(answer)
+    if session.as_data:
+        session.emit(answer, _changes(answer) if session.form == "csv" else None)
     else:
         _show_diff(answer, show)
+
+
+def _changes(answer: DiffAnswer) -> list[dict[str, Any]]:
+    return [
+        {"change": change, **msgspec.structs.asdict(block)}
+        for change, blocks in (("added", answer.added), ("removed", answer.removed))
+        for block in blocks
+    ]
 
 
 def _show_diff(answer: DiffAnswer, show: int) -> None:
@@ -394,7 +404,9 @@ def aggregate(
             )
         except LamellaError as error:
             raise CommandFailure(error, source=filter) from error
-        if session.as_json:
+        if session.form == "csv":
+            _write_groups(answer)
+        elif session.as_data:
             session.emit(answer)
         else:
             _show_aggregate(answer, read)
@@ -403,7 +415,7 @@ def aggregate(
         "group_by": names,
         "time_zone": time_zone,
         "case_sensitive": case_sensitive,
-        "reader_features": reader_features_of(reader_features, as_json=session.as_json),
+        "reader_features": reader_features_of(reader_features, as_data=session.as_data),
     }
     given = session.lake.table(table)
     limits: AggregateResult | None = None
@@ -411,11 +423,13 @@ def aggregate(
         found = given.aggregate(
             aggregates, filter, mode=mode, snapshot_id=snapshot_id, timestamp=time_of(timestamp), **request
         )
-        if not found.complete and mode == "exact" and not session.as_json:
+        if not found.complete and mode == "exact" and session.form != "json":
             limits = given.aggregate(aggregates, filter, mode="bounded", snapshot_id=found.snapshot_id, **request)
     except LamellaError as error:
         raise CommandFailure(error, source=filter) from error
-    if session.as_json:
+    if session.form == "csv":
+        _write_groups(found if limits is None else limits)
+    elif session.as_data:
         session.emit(found)
     else:
         _show_aggregate(found if limits is None else limits)
@@ -448,6 +462,32 @@ def _show_aggregate(answer: AggregateAnswer, read: Sequence[PrunedBlock] = ()) -
     print_table(headings, rows)
     if answer.other_groups:
         click.echo("\nthere may be other groups")
+
+
+def _write_groups(answer: AggregateAnswer) -> None:
+    """Write the groups as CSV. Bounds are no result, so they have columns of other names."""
+    names = [column.name for column in answer.group_columns]
+    for column in answer.columns:
+        names += [column.name] if answer.complete else [f"{column.name} {part}" for part in ("lower", "upper")]
+    write_rows("csv", names, (list(_row(answer, group)) for group in answer.groups))
+
+
+def _row(answer: AggregateAnswer, group: AggregateGroup) -> Iterator[str | None]:
+    for column, part in zip(answer.group_columns, group.key, strict=True):
+        yield _data(column.type, part)
+    for column, value in zip(answer.columns, group.values, strict=True):
+        if value.exact:
+            yield from [_data(column.type, value.value)] * (1 if answer.complete else 2)
+        else:
+            yield from (_data(column.type, value.lower), _data(column.type, value.upper))
+
+
+def _data(type_text: str, bound: Bound | None) -> str | None:
+    """A value of CSV, without the commas that numbers have for people."""
+    value = python_value(type_text, bound)
+    if isinstance(value, bool) or value is None:
+        return None if value is None else str(value).lower()
+    return str(value) if isinstance(value, int) else _text(type_text, bound)
 
 
 def _cell(type_text: str, value: AggregateValue) -> str:

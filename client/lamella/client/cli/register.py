@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import click
 import msgspec
 
-from lamella.client.cli.arguments import location_of
+from lamella.client.cli.arguments import key_option, location_of
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure, refused_lines
 from lamella.client.cli.output import bar, console, is_watched, size_text
@@ -84,7 +84,7 @@ def register(
         )
 
     answer = _register(send, batches)
-    if session.as_json:
+    if session.as_data:
         session.emit(answer)
     else:
         files = "file" if answer.registered == 1 else "files"
@@ -158,7 +158,7 @@ def external() -> None:
 @click.option("--catalog", help="An Iceberg catalog configured in the service, instead of a location.")
 @click.option("--table", "source_table", metavar="NAME", help="The table in that catalog.")
 @click.option("--schema-from", metavar="URL", help="Take the columns of a directory from this file or folder.")
-@click.option("--cluster-key", metavar="COLUMN", multiple=True, help="A column of the cluster key; may be repeated.")
+@key_option("The cluster key: columns, or expressions of them.")
 @click.option("--ignore-path-columns", is_flag=True, help="Do not read columns from folder names such as day=1.")
 @click.option("--time-zone", default="UTC", show_default=True, help="For timestamps in folder names.")
 @click.option("--no-refresh", is_flag=True, help="Make the table without reading its files.")
@@ -171,7 +171,7 @@ def create(
     catalog: str | None,
     source_table: str | None,
     schema_from: str | None,
-    cluster_key: tuple[str, ...],
+    cluster_by: tuple[str, ...],
     ignore_path_columns: bool,
     time_zone: str,
     no_refresh: bool,
@@ -189,10 +189,10 @@ def create(
         time_zone=time_zone,
     )
     made = session.lake.create_external(
-        table, source, schema_from=None if schema_from is None else location_of(schema_from), cluster_key=cluster_key
+        table, source, schema_from=None if schema_from is None else location_of(schema_from), cluster_key=cluster_by
     )
     if no_refresh:
-        if session.as_json:
+        if session.as_data:
             session.emit(made)
         else:
             click.echo(f"table {table} follows {location or source_table}; refresh it to read its rows")
@@ -241,7 +241,7 @@ def refresh(
 
 
 def _print_refresh(session: Session, table: str, answer: RefreshTableAnswer) -> None:
-    if session.as_json:
+    if session.as_data:
         session.emit(answer)
         return
     counts = f"{answer.added:,} added, {answer.removed:,} removed, {answer.replaced:,} replaced"

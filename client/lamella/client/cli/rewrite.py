@@ -190,7 +190,7 @@ def analyze(
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
     with runtime.started("analyze") as engine, job_context(session, runtime, table, engine, {}, "analyzing") as context:
         done = analyze_blocks(context, wanted, max_bytes=max_bytes, max_blocks=max_blocks)
-    if session.as_json:
+    if session.as_data:
         session.emit(done)
     else:
         _show_analyzed(done)
@@ -233,7 +233,7 @@ def delete(
 
     with runtime.started("delete") as engine, job_context(session, runtime, table, engine, {}, "deleting") as context:
         done = delete_rows(context, condition if condition is not None else "true", time_zone=time_zone, mode=mode)
-    if session.as_json:
+    if session.as_data:
         session.emit(done)
         return
     click.echo(
@@ -270,7 +270,7 @@ def update(
     with job_session("update") as spark:
         values = pairs_of(assignments, "--set", "COLUMN=SQL")
         done: MergeResult = update_rows(spark, table, values, condition, client=session.lake, options=options)
-    if session.as_json:
+    if session.as_data:
         session.emit(done)
         return
     click.echo(
@@ -303,7 +303,7 @@ def _rewrite(session: Session, runtime: EngineOptions, /, table: str, job: Rewri
             done = recluster(context, bounds, max_runs=given["repeat"])
         else:
             done = compact(context, bounds) if job == "compact" else purge(context, bounds)
-    if session.as_json:
+    if session.as_data:
         session.emit(done)
     else:
         _show(done)
@@ -370,7 +370,7 @@ def _show_analyzed(done: AnalyzeResult) -> None:
 
 
 def _show_plan(session: Session, planned: PlanAnswer) -> None:
-    if session.as_json:
+    if session.as_data:
         session.emit(planned)
         return
     rows = [

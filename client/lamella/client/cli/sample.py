@@ -11,6 +11,7 @@ from lamella.client.cli.arguments import one_snapshot, time_of
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import print_table, size_text
+from lamella.client.cli.rows import write_rows
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import MAX_SAMPLE_BLOCKS, MAX_SAMPLE_ROWS, SampleAnswer, SampleBound
 
@@ -25,9 +26,11 @@ _ENDED_BY: Final[dict[SampleBound, str]] = {
 
 @click.command()
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option("--where", "filter", metavar="FILTER", help="Only rows for which this filter (SQL) is true.")
+@click.argument("filter", required=False)
 @click.option(
-    "--rows",
+    "--limit",
+    "rows",
+    metavar="ROWS",
     type=click.IntRange(min=1, max=MAX_SAMPLE_ROWS),
     default=20,
     show_default=True,
@@ -79,7 +82,9 @@ def sample(
         )
     except LamellaError as error:
         raise CommandFailure(error, source=filter) from error
-    if session.as_json:
+    if session.form == "csv":
+        write_rows("csv", [each.name for each in answer.columns], answer.rows)
+    elif session.as_data:
         session.emit(answer)
     else:
         _show(answer)

@@ -11,7 +11,7 @@ import click
 from lamella.client.cli.arguments import one_snapshot, store_options, time_of
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
-from lamella.client.cli.rows import FORMATS, RowFormat, form_of, write_rows
+from lamella.client.cli.rows import write_rows
 from lamella.snapshot.errors import LamellaError
 
 #: Rows that a table for people shows unless a limit says otherwise.
@@ -26,9 +26,6 @@ SHOWN_ROWS: Final = 100
     "--limit", type=click.IntRange(min=0), metavar="ROWS", help="At most this many. Default: all; 100 for a table."
 )
 @click.option("--order-by", metavar="'A DESC, B'", help="With --limit: the first rows of this order.")
-@click.option(
-    "--output", "-o", type=click.Choice(FORMATS), help="The form of the rows. Default: table; json with --json."
-)
 @click.option("--snapshot", "snapshot_id", metavar="ID", help="Rows of this snapshot (an id, tag or number).")
 @click.option("--timestamp", metavar="TIME", help="Rows of the snapshot of that time: ISO 8601, or Unix milliseconds.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of timestamps without one.")
@@ -43,7 +40,6 @@ def scan(
     columns: str | None,
     limit: int | None,
     order_by: str | None,
-    output: RowFormat | None,
     snapshot_id: str | None,
     timestamp: str | None,
     time_zone: str,
@@ -58,8 +54,7 @@ def scan(
     one_snapshot(snapshot_id, timestamp)
     if order_by is not None and limit is None:
         raise click.UsageError("--order-by needs --limit")
-    form = form_of(output, as_json=session.as_json)
-    is_cut = form == "table" and limit is None
+    is_cut = session.form == "table" and limit is None
     try:
         found = session.lake.table(table).scan(
             filter,
@@ -74,7 +69,7 @@ def scan(
             storage_options=storage_options or None,
         )
         rows = found.to_json_rows()
-        written = write_rows(form, found.schema.names, islice(rows, SHOWN_ROWS) if is_cut else rows)
+        written = write_rows(session.form, found.schema.names, islice(rows, SHOWN_ROWS) if is_cut else rows)
         if is_cut and written == SHOWN_ROWS and next(rows, None) is not None:
             click.echo(f"these are {SHOWN_ROWS} rows, and there are more: give --limit, or -o csv or json", err=True)
     except LamellaError as error:

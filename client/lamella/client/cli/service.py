@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
 import click
-import msgspec
 
 from lamella.client.cli.failure import needs_extra
 from lamella.client.cli.output import print_table
+from lamella.client.cli.rows import DataWriter, RowFormat, form_of, output_options
 from lamella.snapshot.errors import InvalidSettings
 
 P = ParamSpec("P")
@@ -126,16 +126,17 @@ def config() -> None:
 
 @config.command()
 @with_settings(server=True)
-@click.option("--json", "as_json", is_flag=True, help="Write them as JSON, and nothing else.")
-def show(settings: ServiceSettings, as_json: bool) -> None:
+@output_options("The same as -o json: the settings, and nothing else.")
+def show(settings: ServiceSettings, output: RowFormat | None, as_json: bool) -> None:
     """Show every setting in force and where it comes from. Secrets are hidden.
 
     Exit status 2 when the settings cannot be used.
     """
+    form = form_of(output, as_json=as_json)
     loaded = settings.load()
     effective = import_module("lamella.service.config.check").effective_settings(loaded)
-    if as_json:
-        click.echo(msgspec.json.encode(effective).decode())
+    if form != "table":
+        DataWriter(form).write(effective)
     else:
         print_table(["setting", "value", "from"], [(each.name, each.value, each.origin) for each in effective])
 
@@ -143,16 +144,17 @@ def show(settings: ServiceSettings, as_json: bool) -> None:
 @config.command()
 @with_settings(server=True)
 @click.option("--connect", is_flag=True, help="Also connect to the catalog and the warehouse. Writes nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Write the report as JSON, and nothing else.")
-def check(settings: ServiceSettings, connect: bool, as_json: bool) -> None:
+@output_options("The same as -o json: the report, and nothing else.")
+def check(settings: ServiceSettings, connect: bool, output: RowFormat | None, as_json: bool) -> None:
     """Check the settings and report whether the service would start.
 
     Exit status 0: it would; 1: a check failed; 2: the settings cannot be used at all.
     """
+    form = form_of(output, as_json=as_json)
     loaded = settings.load()
     report = import_module("lamella.service.config.check").check_configuration(loaded, connect=connect)
-    if as_json:
-        click.echo(msgspec.json.encode(report).decode())
+    if form != "table":
+        DataWriter(form).write(report, report.settings)
     else:
         _print_settings(report)
     if not report.is_usable:
@@ -168,7 +170,7 @@ def _print_settings(report: Any) -> None:
     click.echo("a service would start" if report.is_usable else "a service would not start")
 
 
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write the outcome as JSON, and nothing else.")
+OUTPUT: Final = output_options("The same as -o json: the outcome, and nothing else.")
 
 
 @click.group()
@@ -178,17 +180,18 @@ def catalog() -> None:
 
 @catalog.command()
 @with_settings()
-@AS_JSON
-def status(settings: ServiceSettings, as_json: bool) -> None:
+@OUTPUT
+def status(settings: ServiceSettings, output: RowFormat | None, as_json: bool) -> None:
     """Show the catalog's schema revision and pending migrations. Changes nothing.
 
     Exit status 0: a service of this release can use it or would set it up; 1: it must be migrated, or a newer release
     wrote it.
     """
+    form = form_of(output, as_json=as_json)
     loaded = settings.load().settings
     state = catalog_administration().look_at_schema(loaded.catalog_url, timeout_s=loaded.catalog_timeout_s)
-    if as_json:
-        click.echo(json_text(state))
+    if form != "table":
+        DataWriter(form).write(state)
     else:
         _print_state(state)
     if not (state.is_new or state.is_current):
@@ -200,14 +203,22 @@ def status(settings: ServiceSettings, as_json: bool) -> None:
 @click.option("--to", metavar="REVISION", help="Stop at this revision. Default: the newest.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("--sql", "as_sql", is_flag=True, help="Write the SQL instead of running it.")
-@AS_JSON
-def migrate(settings: ServiceSettings, to: str | None, dry_run: bool, as_sql: bool, as_json: bool) -> None:
+@OUTPUT
+def migrate(
+    settings: ServiceSettings,
+    to: str | None,
+    dry_run: bool,
+    as_sql: bool,
+    output: RowFormat | None,
+    as_json: bool,
+) -> None:
     """Migrate the catalog to the schema of this release, in one transaction.
 
     A migration cannot be undone: make an export first.
     """
-    if as_sql and as_json:
-        raise click.UsageError("give at most one of --sql and --json")
+    form = form_of(output, as_json=as_json)
+    if as_sql and form != "table":
+        raise click.UsageError("--sql has no --output and no --json")
     loaded = settings.load().settings
     database = catalog_administration()
     state = database.look_at_schema(loaded.catalog_url, timeout_s=loaded.catalog_timeout_s)
@@ -217,8 +228,8 @@ def migrate(settings: ServiceSettings, to: str | None, dry_run: bool, as_sql: bo
     missing = database.steps_to(state, to)
     if not dry_run:
         database.migrate_catalog(loaded.catalog_url, to=to, timeout_s=loaded.catalog_timeout_s)
-    if as_json:
-        click.echo(json_text({"done": not dry_run, "steps": missing}))
+    if form != "table":
+        DataWriter(form).write({"done": not dry_run, "steps": missing}, missing)
         return
     for step in missing:
         click.echo(f"{'would apply' if dry_run else 'applied'} {step.revision}: {step.what}")
@@ -228,10 +239,6 @@ def migrate(settings: ServiceSettings, to: str | None, dry_run: bool, as_sql: bo
 
 def catalog_administration() -> Any:
     return import_module("lamella.service.catalog.migrate")
-
-
-def json_text(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _print_state(state: Any) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from lamella.client.cli.arguments import store_options
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import needs_extra
-from lamella.client.cli.rows import FORMATS, RowFormat, form_of, write_rows
+from lamella.client.cli.rows import RowFormat, write_rows
 from lamella.snapshot.errors import LamellaError
 
 if TYPE_CHECKING:
@@ -46,16 +46,12 @@ class TableNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @click.argument("query", metavar="QUERY")
-@click.option(
-    "--output", "-o", type=click.Choice(FORMATS), help="The form of the rows. Default: table; json with --json."
-)
 @click.option("--explain", is_flag=True, help="Show what is read of each table instead of running the query.")
 @store_options
 @with_session()
 def sql(
     session: Session,
     query: str,
-    output: RowFormat | None,
     explain: bool,
     storage_options: Mapping[str, Mapping[str, Any]],
 ) -> None:
@@ -63,7 +59,6 @@ def sql(
 
     The columns and filters that DuckDB pushes down to a table decide which blocks are read. Needs lamella[duckdb].
     """
-    form = form_of(output, as_json=session.as_json)
     with needs_extra("duckdb"):
         import duckdb
     options = storage_options or None
@@ -80,12 +75,12 @@ def sql(
             for name, need in needs.items()
         }
         if explain:
-            _show_needs(form, needs, scans)
+            _show_needs(session.form, needs, scans)
             return
         result = _run(query, {name: scan.schema for name, scan in tables.items()}, needs, scans)
     except duckdb.Error as error:
         raise click.ClickException(str(error)) from error
-    write_rows(form, result.schema.names, _json_rows(result))
+    write_rows(session.form, result.schema.names, _json_rows(result))
 
 
 def needs_of(query: str, schemas: Mapping[str, pa.Schema]) -> dict[str, TableNeed]:

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from lamella.client.cli import layout
-from lamella.client.cli.arguments import location_of, pairs_of, snapshot_of, store_options
+from lamella.client.cli.arguments import key_option, location_of, pairs_of, snapshot_of, store_options
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.output import print_table, size_text, time_text
 from lamella.snapshot import wire
@@ -43,7 +43,7 @@ def namespaces() -> None:
 def list_namespaces(session: Session) -> None:
     """List the namespaces."""
     found = session.lake.namespaces()
-    if session.as_json:
+    if session.as_data:
         session.emit(wire.NamespaceList(namespaces=found))
     else:
         print_table(["namespace", "properties"], [(n.name, _properties(n.properties)) for n in found])
@@ -56,7 +56,7 @@ def list_namespaces(session: Session) -> None:
 def create_namespace(session: Session, name: str, properties: tuple[str, ...]) -> None:
     """Make a namespace."""
     made = session.lake.create_namespace(name, pairs_of(properties, "--property"))
-    if session.as_json:
+    if session.as_data:
         session.emit(made)
     else:
         click.echo(f"namespace {made.name} is created")
@@ -75,7 +75,7 @@ def change_namespace(session: Session, name: str, properties: tuple[str, ...], r
     if not (properties or remove):
         raise click.UsageError("give at least one --property or --remove")
     changed = session.lake.change_namespace(name, set=pairs_of(properties, "--property"), remove=remove)
-    if session.as_json:
+    if session.as_data:
         session.emit(changed)
     else:
         click.echo(f"namespace {name} has {_properties(changed.properties) or 'no properties'}")
@@ -87,7 +87,7 @@ def change_namespace(session: Session, name: str, properties: tuple[str, ...], r
 def namespace_quota(session: Session, name: str) -> None:
     """Show a namespace's use of its quotas."""
     found = session.lake.namespace_quota(name)
-    if session.as_json:
+    if session.as_data:
         session.emit(found)
         return
     print_table(
@@ -106,7 +106,7 @@ def namespace_quota(session: Session, name: str) -> None:
 def drop_namespace(session: Session, name: str) -> None:
     """Drop an empty namespace."""
     session.lake.drop_namespace(name)
-    if session.as_json:
+    if session.as_data:
         session.emit({})
     else:
         click.echo(f"namespace {name} is dropped")
@@ -126,7 +126,7 @@ tables.add_command(layout.cluster_by)
 def list_tables(session: Session, namespace: str) -> None:
     """List the tables of a namespace."""
     found = session.lake.tables(namespace)
-    if session.as_json:
+    if session.as_data:
         session.emit(wire.TableList(tables=found))
     else:
         print_table(["table"], [(name,) for name in found])
@@ -141,7 +141,7 @@ def list_tables(session: Session, namespace: str) -> None:
     help='A local JSON file with the columns: [{"name": ..., "type": ..., "nullable": ..., "fields": ...}].',
 )
 @click.option("--column", "columns", metavar="NAME:TYPE", multiple=True, help="A nullable column; may be repeated.")
-@click.option("--cluster-by", metavar="COLUMN", multiple=True, help="A column of the cluster key; may be repeated.")
+@key_option("The cluster key: columns, or expressions of them.")
 @click.option(
     "--cluster-kind",
     type=click.Choice(["linear", "zorder", "hilbert"]),
@@ -176,7 +176,7 @@ def create_table(
         cluster_kind=cluster_kind,
         properties=pairs_of(properties, "--property"),
     )
-    if session.as_json:
+    if session.as_data:
         session.emit(made)
     else:
         click.echo(f"table {made.namespace}.{made.name} is at {made.location}")
@@ -188,7 +188,7 @@ def create_table(
 def show_table(session: Session, table: str) -> None:
     """Show a table: its columns, its size, its current snapshot."""
     info = session.lake.table(table).info()
-    if session.as_json:
+    if session.as_data:
         session.emit(info)
         return
     print_table(
@@ -231,7 +231,7 @@ def rows_text(info: wire.TableInfo) -> str:
 def rename_table(session: Session, table: str, new_name: str) -> None:
     """Rename a table, or move it to another namespace. Its id, files, history and jobs stay; grants do not follow."""
     info = session.lake.rename_table(table, new_name)
-    if session.as_json:
+    if session.as_data:
         session.emit(info)
     else:
         click.echo(f"table {table} is now {info.namespace}.{info.name}")
@@ -246,7 +246,7 @@ def rename_table(session: Session, table: str, new_name: str) -> None:
 def drop_table(session: Session, table: str, purge: bool) -> None:
     """Drop a table. It can be undropped for a time; registered files are not deleted."""
     session.lake.drop_table(table, purge=purge)
-    if session.as_json:
+    if session.as_data:
         session.emit({})
     elif purge:
         click.echo(f"table {table} is dropped permanently")
@@ -260,7 +260,7 @@ def drop_table(session: Session, table: str, purge: bool) -> None:
 def dropped_tables(session: Session, namespace: str) -> None:
     """List the dropped tables of a namespace that can be undropped, the last dropped first."""
     found = session.lake.dropped_tables(namespace)
-    if session.as_json:
+    if session.as_data:
         session.emit(wire.DroppedList(tables=found))
     else:
         print_table(
@@ -279,7 +279,7 @@ def undrop_table(session: Session, table: str, table_id: str | None, as_name: st
     if table_id is not None and as_name is not None:
         raise click.UsageError("--as cannot be used with --id: the table gets the name of the argument")
     info = session.lake.undrop_table(table, table_id=table_id, as_name=as_name)
-    if session.as_json:
+    if session.as_data:
         session.emit(info)
     else:
         click.echo(f"table {info.namespace}.{info.name} is restored, with {info.row_count:,} rows")
@@ -304,7 +304,7 @@ def snapshots(session: Session, table: str, limit: int, start: str | None) -> No
         page_size=min(limit, 1000), snapshot_id=snapshot_id, timestamp=timestamp
     )
     found = tuple(islice(listed, limit))
-    if session.as_json:
+    if session.as_data:
         session.emit(wire.SnapshotList(snapshots=found))
         return
     print_table(
@@ -386,8 +386,8 @@ def _base(command: Callable[..., Any]) -> Callable[..., Any]:
 def show(session: Session, table: str, history: bool) -> None:
     """Show the columns of a table."""
     info = session.lake.table(table).schema()
-    if session.as_json:
-        session.emit(info)
+    if session.as_data:
+        session.emit(info, info.schema.columns)
         return
     for each in info.history if history else (info.schema,):
         _print(each, "in force" if each is info.schema else "earlier")
@@ -566,8 +566,8 @@ def _change(session: Session, table: str, change: SchemaChange, base: int | None
 
 
 def _emit(session: Session, info: wire.SchemaInfo) -> None:
-    if session.as_json:
-        session.emit(info)
+    if session.as_data:
+        session.emit(info, info.schema.columns)
     else:
         _print(info.schema, "in force")
 

@@ -6,6 +6,7 @@ from itertools import islice
 
 import click
 
+from lamella.client.cli.arguments import since_option
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.output import percent, print_table, size_text, time_text
 from lamella.snapshot.wire import AuditList, FeedbackCleared, PruneRate, ServiceRate
@@ -20,7 +21,7 @@ from lamella.snapshot.wire import AuditList, FeedbackCleared, PruneRate, Service
 def audit(session: Session, table: str | None, limit: int) -> None:
     """Show requested changes, newest first, including refused ones."""
     answer = tuple(islice(session.lake.audit(table, page_size=min(limit, 100)), limit))
-    if session.as_json:
+    if session.as_data:
         session.emit(AuditList(entries=answer))
         return
     print_table(
@@ -42,19 +43,13 @@ def audit(session: Session, table: str | None, limit: int) -> None:
 
 @click.command("prune-rates")
 @click.argument("table", metavar="NAMESPACE.TABLE")
-@click.option(
-    "--since-s",
-    type=click.IntRange(min=1),
-    default=86_400,
-    show_default=True,
-    help="Include prunes of the last N seconds.",
-)
+@since_option
 @with_session()
 def prune_rates(session: Session, table: str, since_s: int) -> None:
     """Show how much the prunes of a table skipped, for all clients."""
     answer = session.lake.table(table).prune_rates(since_s)
-    if session.as_json:
-        session.emit(answer)
+    if session.as_data:
+        session.emit(answer, answer.series)
         return
     print_table(
         ["from", ("prunes", "right"), ("blocks skipped", "right"), ("bytes skipped", "right"), ("skipped", "right")],
@@ -74,19 +69,13 @@ def _line(begin: str, rate: PruneRate) -> tuple[str, str, str, str, str]:
 
 
 @click.command("service-rates")
-@click.option(
-    "--since-s",
-    type=click.IntRange(min=1),
-    default=86_400,
-    show_default=True,
-    help="Look back N seconds.",
-)
+@since_option
 @with_session()
 def service_rates(session: Session, since_s: int) -> None:
     """Show what the service did over time: requests, quantiles, errors, commits."""
     answer = session.lake.service_rates(since_s)
-    if session.as_json:
-        session.emit(answer)
+    if session.as_data:
+        session.emit(answer, answer.series)
         return
     columns = ("requests", "errors", "prunes", "prune p50", "prune p99", "commits", "cache hits", "store calls")
     print_table(
@@ -127,7 +116,7 @@ def feedback() -> None:
 def show_feedback(session: Session, table: str) -> None:
     """Show how much feedback is stored for a table."""
     answer = session.lake.table(table).feedback()
-    if session.as_json:
+    if session.as_data:
         session.emit(answer)
         return
     state = "is used" if answer.enabled else "is not used: it is disabled for the service or the table"
@@ -143,7 +132,7 @@ def show_feedback(session: Session, table: str) -> None:
 def clear_feedback(session: Session, table: str) -> None:
     """Delete all feedback for a table."""
     count = session.lake.table(table).clear_feedback()
-    if session.as_json:
+    if session.as_data:
         session.emit(FeedbackCleared(facts=count))
     else:
         click.echo(f"{table}: {count:,} facts deleted")

@@ -22,7 +22,7 @@ def views() -> None:
 def list_views(session: Session, namespace: str) -> None:
     """List the views of a namespace."""
     found = session.lake.views(namespace)
-    if session.as_json:
+    if session.as_data:
         session.emit(wire.ViewList(views=found))
     else:
         print_table(["view"], [(f"{namespace}.{name}",) for name in found])
@@ -34,7 +34,7 @@ def list_views(session: Session, namespace: str) -> None:
 def show_view(session: Session, view: str) -> None:
     """Show the query of a view, and its columns."""
     info = session.lake.view(view)
-    if session.as_json:
+    if session.as_data:
         session.emit(info)
         return
     definition = info.definition
@@ -65,7 +65,7 @@ def show_view(session: Session, view: str) -> None:
 def drop_view(session: Session, view: str) -> None:
     """Drop a view, which cannot be restored."""
     session.lake.drop_view(view)
-    if session.as_json:
+    if session.as_data:
         session.emit({})
     else:
         click.echo(f"view {view} is dropped")

@@ -68,7 +68,7 @@ def iceberg(
             on_progress=reporter.progress,
             cancelled=reporter.cancelled,
         )
-    if session.as_json:
+    if session.as_data:
         session.emit(done)
     else:
         _show(done)
