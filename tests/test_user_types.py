@@ -23,7 +23,8 @@ from decimal import Decimal
 
 from lamella.client import AsyncLamella, Lamella, call, col
 from lamella.client.http import PruneResult, Table
-from lamella.client.scan import Scan
+from lamella.client.scan import AsyncScan, Scan
+from lamella.client.write.layout import WriteResult
 from lamella.snapshot.wire import PrunedBlock
 
 
@@ -41,22 +42,28 @@ def counts(country: str) -> dict[str, int]:
 
 async def main() -> int:
     async with AsyncLamella() as lake:
-        return len(await lake.table("shop.orders").prune(col("s")["x"].startswith("a")))
+        orders = lake.table("shop.orders")
+        scan: AsyncScan = orders.scan(col("id") > 5, columns=["id"])
+        sizes = [len(row) async for row in scan.to_json_rows()]
+        written: WriteResult = await orders.append([{"id": 1}], create=True)
+        return len(await orders.prune(col("s")["x"].startswith("a"))) + await scan.count() + len(sizes) + written.rows
 
 
 print(counts("DE"), asyncio.run(main()))
 """
 #: Each line but those of the imports and the table is an error.
 WRONG = """
-from lamella.client import Lamella, col
+from lamella.client import AsyncLamella, Lamella, col
 orders = Lamella().table("shop.orders")
 orders.delete(5)
 orders.prune(col("a").startswith(5))
 orders.prune(col("a") > None)
 number: int = orders.prune().locations
 orders.scan().count() + "1"
+AsyncLamella().table("shop.orders").scan(limit="5")
+AsyncLamella().table("shop.orders").append([]).rows
 """
-WRONG_LINES = {4, 5, 6, 7, 8}
+WRONG_LINES = {4, 5, 6, 7, 8, 9, 10}
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lamella.client.http.async_client import AsyncLamella, AsyncTable
+    from lamella.client.http.async_client import AsyncLamella
+    from lamella.client.http.async_rows import AsyncTable
     from lamella.client.http.client import Lamella, Table
     from lamella.client.http.exchange import NO_RETRY, RetryPolicy
     from lamella.client.http.maintenance import SnapshotLease
@@ -21,7 +22,7 @@ _HOMES = {
     "NO_RETRY": "exchange",
     "AggregateResult": "results",
     "AsyncLamella": "async_client",
-    "AsyncTable": "async_client",
+    "AsyncTable": "async_rows",
     "Jobs": "sync.jobs",
     "Lamella": "client",
     "PruneResult": "results",

@@ -1,4 +1,4 @@
-"""Constraints of a table. Only the synchronous client has these methods: adding one may read rows."""
+"""Constraints of a table. Adding one may read rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table scans: the service plans them, and the client reads the rows. Only the synchronous client has them."""
+"""Table scans: the service plans them, and the client reads the rows."""
 
 from __future__ import annotations
 

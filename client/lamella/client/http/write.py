@@ -1,4 +1,4 @@
-"""Rows written from Python, without Spark. Only the synchronous client has these methods."""
+"""Rows written from Python, without Spark."""
 
 from __future__ import annotations
 

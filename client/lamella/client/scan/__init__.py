@@ -4,8 +4,9 @@
 only the pages that contain them, and decides every row by Spark SQL's rules. Filters are never passed to pyarrow.
 """
 
+from lamella.client.scan.async_scan import AsyncRows, AsyncScan
 from lamella.client.scan.plan import Request
 from lamella.client.scan.row_changes import ChangesRequest, RowChanges
 from lamella.client.scan.scan import Fragment, Scan, open_store
 
-__all__ = ["ChangesRequest", "Fragment", "Request", "RowChanges", "Scan", "open_store"]
+__all__ = ["AsyncRows", "AsyncScan", "ChangesRequest", "Fragment", "Request", "RowChanges", "Scan", "open_store"]
