@@ -22,7 +22,7 @@ release = lamella_release()
 project_copyright = "the authors of Lamella, Apache-2.0"
 root_doc = MAP
 # The pages at the top of the repository are in the site too, so that links to them lead somewhere.
-include_patterns = ["docs/**", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"]
+include_patterns = ["docs/**", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "examples/README.md"]
 exclude_patterns = [".*", "bench", "build", "client", "dist", "service", "snapshot", "tests", "**/__pycache__"]
 extensions = ["myst_parser"]
 myst_enable_extensions = ["tasklist"]

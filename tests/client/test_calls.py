@@ -9,15 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from lamella.client.http import AsyncLamella, AsyncTable, Lamella, PruneResult, Table
 from lamella.client.http.call import TableName
 from lamella.client.http.fake_transport import FakeTransport, json_response
+from lamella.client.http.jobs import put_policy_call, put_schedule_call
 from lamella.client.http.prune_request import read_order
+from lamella.client.http.tables import create_table_call
 from lamella.client.http.transport import HttpRequest, HttpResponse
 from lamella.snapshot import wire
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import InvalidRequest, InvalidSchema
 from lamella.snapshot.manifest import Block, Segment, Snapshot, Summary
 from lamella.snapshot.schema import Column, Schema
 from support.both_clients import ClientFor
@@ -487,3 +490,37 @@ def test_the_async_client_has_the_same_methods() -> None:
     assert public(Lamella) == public(AsyncLamella)
     assert public(Table) == public(AsyncTable)
     assert {"scan", "append", "overwrite", "upsert", "delete"} <= public(Table).keys()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"id": "int64", "s": "string"},
+        pa.schema([("id", pa.int64()), ("s", pa.string())]),
+        [Column(name="id", type="int64"), Column(name="s", type="string")],
+        Schema.assign([Column(name="id", type="int64"), Column(name="s", type="string")]),
+    ],
+)
+def test_columns_of_a_new_table_have_several_forms(columns: Any) -> None:
+    """Names with types, a schema of pyarrow, columns, a schema: the request has the same columns."""
+    call = create_table_call(TableName.parse("db.t"), columns, None, (), {})
+    sent = msgspec.json.decode(call.body)["schema"]
+    assert [(column["name"], column["type"]) for column in sent] == [("id", "int64"), ("s", "string")]
+
+
+def test_arrow_types_that_a_table_cannot_hold_are_named() -> None:
+    """Before anything is sent."""
+    with pytest.raises(InvalidSchema, match="'d' has Arrow type"):
+        create_table_call(TableName.parse("db.t"), pa.schema([("d", pa.duration("s"))]), None, (), {})
+
+
+def test_policies_and_schedules_may_be_dictionaries() -> None:
+    """As in HTTP; a member that there is not is an error with its place."""
+    policy = put_policy_call(TableName.parse("db.t"), {"compact": {"small_blocks": 200}})
+    assert msgspec.json.decode(policy.body) == {"compact": {"small_blocks": 200}}
+    schedule = put_schedule_call(TableName.parse("db.t"), "s", {"kind": "compact", "every_s": 60})
+    assert msgspec.json.decode(schedule.body) == msgspec.to_builtins(wire.PutSchedule(kind="compact", every_s=60))
+    with pytest.raises(InvalidRequest, match=r"the policy is not valid: .*\$"):
+        put_policy_call(TableName.parse("db.t"), {"compact": {"small_blocks": "many"}})
+    with pytest.raises(InvalidRequest, match="the schedule is not valid"):
+        put_schedule_call(TableName.parse("db.t"), "s", {"every": 60})

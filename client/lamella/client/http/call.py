@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.wire.operation import Operation
 
 if TYPE_CHECKING:
@@ -40,6 +41,48 @@ if TYPE_CHECKING:
     Filter = PlainFilter | Condition | Term | ArrowExpression | PolarsExpression
 else:
     Filter = Any  # its members are loaded when they are used
+
+
+class ArrowSchema(Protocol):
+    """A schema of pyarrow: ``pyarrow.schema(...)``, or the ``schema`` of a table."""
+
+    @property
+    def names(self) -> Any:
+        """The names of the columns."""
+
+    @property
+    def types(self) -> Any:
+        """What other libraries have not."""
+
+
+#: The columns of a new table: a schema, columns, names with their types (``{"id": "int64"}``), or a schema of pyarrow.
+Columns = Schema | Sequence[Column] | Mapping[str, str] | ArrowSchema
+
+
+def columns_of(given: Columns) -> tuple[Column, ...]:
+    """The columns of a new table; raises InvalidSchema for Arrow types that a table cannot have."""
+    if isinstance(given, Schema):
+        return given.columns
+    if isinstance(given, Mapping):
+        return tuple(Column(name=name, type=kind) for name, kind in given.items())
+    if isinstance(given, Sequence):
+        return tuple(given)
+    from lamella.client.write.arrow_types import columns_of as columns_of_arrow
+
+    return columns_of_arrow(given)
+
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+
+def struct_of(kind: type[Struct], given: Struct | Mapping[str, Any], what: str) -> Struct:
+    """A member of a request that may be given as a dictionary; raises InvalidRequest, which names it ``what``."""
+    if isinstance(given, kind):
+        return given
+    try:
+        return msgspec.convert(dict(cast("Mapping[str, Any]", given)), kind)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise InvalidRequest(f"the {what} is not valid: {error}") from error
 
 
 class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-
-from lamella.client.http.call import Call, TableName, make_call, text_tuple
-from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.schema import Column, Schema
+from lamella.client.http.call import Call, Columns, TableName, columns_of, make_call, struct_of, text_tuple
 from lamella.snapshot.wire import (
     CreateTable,
     ExternalSource,
@@ -27,29 +23,21 @@ OnProgress = Callable[[RefreshProgress], None]
 def create_external_call(
     name: TableName,
     source: ExternalSource | Mapping[str, str],
-    schema: Schema | Sequence[Column] | None,
+    schema: Columns | None,
     schema_from: str | None,
     cluster_key: Sequence[str],
     properties: Mapping[str, str] | None,
 ) -> Call[TableInfo]:
     """Create a table that follows a source, without rows yet; raises InvalidRequest when the source is not valid."""
-    columns = schema.columns if isinstance(schema, Schema) else schema
     body = CreateTable(
         name=name.table,
-        schema=None if columns is None else tuple(columns),
+        schema=None if schema is None else columns_of(schema),
         schema_from=schema_from,
         cluster_key=text_tuple("cluster_key", cluster_key),
         properties=dict(properties or {}),
-        source=source if isinstance(source, ExternalSource) else _source(source),
+        source=struct_of(ExternalSource, source, "source"),
     )
     return make_call(operations.tables.CREATE_TABLE, namespace=name.namespace, body=body)
-
-
-def _source(given: Mapping[str, str]) -> ExternalSource:
-    try:
-        return msgspec.convert(dict(given), ExternalSource)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"the source is not valid: {error}") from error
 
 
 def refresh_table_call(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lamella.client.http.call import Call, TableName, make_call, text_tuple
+from lamella.client.http.call import Call, TableName, make_call, struct_of, text_tuple
 from lamella.snapshot.wire import (
     ClaimAnswer,
     ClaimJob,
@@ -133,9 +133,11 @@ def schedule_call(name: TableName, schedule: str) -> Call[ScheduleInfo]:
     return make_call(operations.jobs.GET_SCHEDULE, name, schedule=schedule)
 
 
-def put_schedule_call(name: TableName, schedule: str, request: PutSchedule) -> Call[ScheduleInfo]:
+def put_schedule_call(name: TableName, schedule: str, request: PutSchedule | Mapping[str, Any]) -> Call[ScheduleInfo]:
     """Create or replace a schedule. It can safely be sent twice, so it needs no idempotency key."""
-    return make_call(operations.jobs.PUT_SCHEDULE, name, schedule=schedule, body=request)
+    return make_call(
+        operations.jobs.PUT_SCHEDULE, name, schedule=schedule, body=struct_of(PutSchedule, request, "schedule")
+    )
 
 
 def drop_schedule_call(name: TableName, schedule: str) -> Call[Nothing]:
@@ -148,9 +150,9 @@ def policy_call(name: TableName) -> Call[PolicyInfo]:
     return make_call(operations.jobs.GET_POLICY, name)
 
 
-def put_policy_call(name: TableName, policy: Policy) -> Call[PolicyInfo]:
+def put_policy_call(name: TableName, policy: Policy | Mapping[str, Any]) -> Call[PolicyInfo]:
     """Create or replace the policy. It can safely be sent twice, so it needs no idempotency key."""
-    return make_call(operations.jobs.PUT_POLICY, name, body=policy)
+    return make_call(operations.jobs.PUT_POLICY, name, body=struct_of(Policy, policy, "policy"))
 
 
 def drop_policy_call(name: TableName) -> Call[Nothing]:

@@ -7,11 +7,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from lamella.client.http.call import Call, TableName, make_call, text_tuple
+from lamella.client.http.call import Call, Columns, TableName, columns_of, make_call, text_tuple
 from lamella.snapshot import wire
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.manifest import Block, ClusterKind, RowChange, Segment, Snapshot
-from lamella.snapshot.schema import Check, Column, Schema
+from lamella.snapshot.schema import Check
 from lamella.snapshot.schema.evolution import SchemaChange
 from lamella.snapshot.wire import operations
 from lamella.snapshot.wire.commit import BlockDeletesSent
@@ -63,7 +63,7 @@ def tables_call(namespace: str) -> Call[wire.TableList]:
 
 def create_table_call(
     name: TableName,
-    schema: Schema | Sequence[Column] | None,
+    schema: Columns | None,
     schema_from: str | None,
     cluster_key: Sequence[str],
     properties: Mapping[str, str],
@@ -73,10 +73,9 @@ def create_table_call(
     """Create a table with a first, empty snapshot."""
     if (schema is None) == (schema_from is None):
         raise InvalidRequest("give exactly one of schema and schema_from")
-    columns = schema.columns if isinstance(schema, Schema) else schema
     body = wire.CreateTable(
         name=name.table,
-        schema=None if columns is None else tuple(columns),
+        schema=None if schema is None else columns_of(schema),
         schema_from=schema_from,
         cluster_key=text_tuple("cluster_key", cluster_key),
         properties=dict(properties),

@@ -41,7 +41,8 @@ def require_features(required: Sequence[str], declared: Iterable[str]) -> None:
     if missing:
         meanings = ", ".join(f"{name} ({_MEANING[name]})" if name in _MEANING else name for name in missing)
         raise ReaderFeatureMissing(
-            f"the table has blocks that need {meanings}; a reader that supports this declares it in reader_features",
+            f"the table has blocks that need {meanings}: scans and Spark read them; a program that reads the files by"
+            f" itself and applies them declares it, reader_features={missing}",
             features=missing,
         )
 

@@ -180,8 +180,8 @@ class AsyncTableSchedules:
         """One schedule; raises ScheduleNotFound, TableNotFound."""
         return await self._lake.run(schedule_call(self._name, name))
 
-    async def set_schedule(self, name: str, schedule: PutSchedule) -> ScheduleInfo:
-        """Create or replace a schedule; raises InvalidRequest, TableNotFound."""
+    async def set_schedule(self, name: str, schedule: PutSchedule | Mapping[str, Any]) -> ScheduleInfo:
+        """Create or replace a schedule, which may be a dictionary, as in HTTP; raises InvalidRequest, TableNotFound."""
         return await self._lake.run(put_schedule_call(self._name, name, schedule))
 
     async def drop_schedule(self, name: str, *, idempotency_key: str | None = None) -> None:
@@ -192,8 +192,11 @@ class AsyncTableSchedules:
         """The policy and the result of its last check; raises PolicyNotFound, TableNotFound."""
         return await self._lake.run(policy_call(self._name))
 
-    async def set_policy(self, policy: Policy) -> PolicyInfo:
-        """Create or replace the whole policy; raises InvalidRequest, TableNotFound."""
+    async def set_policy(self, policy: Policy | Mapping[str, Any]) -> PolicyInfo:
+        """Create or replace the whole policy, which may be a dictionary, as in HTTP.
+
+        Raises InvalidRequest, TableNotFound.
+        """
         return await self._lake.run(put_policy_call(self._name, policy))
 
     async def drop_policy(self, *, idempotency_key: str | None = None) -> None:

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from lamella.client.http.call import TableName
+from lamella.client.http.call import Columns, TableName
 from lamella.client.http.external import OnProgress, create_external_call, refresh_progress_call, refresh_table_call
 from lamella.client.http.runtime import in_background
 from lamella.client.http.sync.runner import CallRunner
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.wire import ExternalSource, RefreshProgress, RefreshTableAnswer, SourceMode, TableInfo
 
 _ASK_EVERY_S: Final = 1.0
@@ -68,7 +67,7 @@ class LakeExternal:
         name: str,
         source: ExternalSource | Mapping[str, str],
         *,
-        schema: Schema | Sequence[Column] | None = None,
+        schema: Columns | None = None,
         schema_from: str | None = None,
         cluster_key: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,

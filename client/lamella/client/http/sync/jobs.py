@@ -177,8 +177,8 @@ class TableSchedules:
         """One schedule; raises ScheduleNotFound, TableNotFound."""
         return self._lake.run(schedule_call(self._name, name))
 
-    def set_schedule(self, name: str, schedule: PutSchedule) -> ScheduleInfo:
-        """Create or replace a schedule; raises InvalidRequest, TableNotFound."""
+    def set_schedule(self, name: str, schedule: PutSchedule | Mapping[str, Any]) -> ScheduleInfo:
+        """Create or replace a schedule, which may be a dictionary, as in HTTP; raises InvalidRequest, TableNotFound."""
         return self._lake.run(put_schedule_call(self._name, name, schedule))
 
     def drop_schedule(self, name: str, *, idempotency_key: str | None = None) -> None:
@@ -189,8 +189,11 @@ class TableSchedules:
         """The policy and the result of its last check; raises PolicyNotFound, TableNotFound."""
         return self._lake.run(policy_call(self._name))
 
-    def set_policy(self, policy: Policy) -> PolicyInfo:
-        """Create or replace the whole policy; raises InvalidRequest, TableNotFound."""
+    def set_policy(self, policy: Policy | Mapping[str, Any]) -> PolicyInfo:
+        """Create or replace the whole policy, which may be a dictionary, as in HTTP.
+
+        Raises InvalidRequest, TableNotFound.
+        """
         return self._lake.run(put_policy_call(self._name, policy))
 
     def drop_policy(self, *, idempotency_key: str | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from lamella.client.http.call import TableName
+from lamella.client.http.call import Columns, TableName
 from lamella.client.http.results import Names
 from lamella.client.http.sync.runner import CallRunner
 from lamella.client.http.tables import (
@@ -34,7 +34,7 @@ from lamella.client.http.tables import (
 )
 from lamella.snapshot import wire
 from lamella.snapshot.manifest import Block, ClusterKind, RowChange, Segment, Snapshot
-from lamella.snapshot.schema import Check, Column, Schema
+from lamella.snapshot.schema import Check
 from lamella.snapshot.schema.evolution import SchemaChange
 
 
@@ -89,7 +89,7 @@ class LakeTables:
         self: CallRunner,
         name: str,
         *,
-        schema: Schema | Sequence[Column] | None = None,
+        schema: Columns | None = None,
         schema_from: str | None = None,
         cluster_key: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
@@ -99,6 +99,7 @@ class LakeTables:
     ) -> wire.TableInfo:
         """Create the table ``namespace.name``, from columns or from the URL of a Parquet file or folder.
 
+        ``schema``: columns, names with their types (``{"id": "int64", "name": "string"}``), or a schema of pyarrow.
         The columns of a folder are those of its first file, and those that folders such as ``year=2020`` name.
         ``checks``: CHECK constraints; see ``docs/schema.md#constraints``.
 
