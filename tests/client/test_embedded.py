@@ -252,3 +252,13 @@ def test_killed_processes_lock_nobody_out_and_lose_nothing(tmp_path: Path) -> No
 def test_many_killed_processes_lock_nobody_out_and_lose_nothing(tmp_path: Path) -> None:
     """The same for longer."""
     _kills(tmp_path, 25, seed=2)
+
+
+def test_a_command_takes_the_name_of_a_folder_that_is_a_lake(tmp_path: Path) -> None:
+    """Without `./` before it, if there is a lake; another word is not taken for a folder."""
+    with Lamella.embedded(tmp_path / "lake") as lake:
+        lake.create_namespace("db")
+    for url, status in (("lake", 0), ("lkae", 1)):
+        command = [sys.executable, "-m", "lamella", "namespaces", "list", "--url", url]
+        done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr

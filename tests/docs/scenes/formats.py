@@ -27,12 +27,16 @@ def vectors(_stage: Stage) -> None:
     """A command that tests."""
 
 
-def code_of_a_feature(_stage: Stage, text: str) -> None:
+def code_of_a_row(_stage: Stage, text: str) -> None:
     """What tests/docs/test_clients_page.py runs."""
-    cells = [row.cells.values() for row in client_comparison.features()[0]]
-    assert any(all(cell.code in text for cell in row) for row in cells), text
+    codes = [[cell.code for cell in row.cells.values()] for row in client_comparison.features()[0]]
+    codes += [[cell.run for cell in row.values()] for _, row in client_comparison.command_features()[0]]
+    assert any(all(code in text for code in row) for row in codes), text
 
 
-@scene("docs/clients.md", texts=[code_of_a_feature] * len(client_comparison.features()[0]))
+_ROWS = len(client_comparison.features()[0]) + len(client_comparison.command_features()[0])
+
+
+@scene("docs/clients.md", texts=[code_of_a_row] * _ROWS)
 def clients(_stage: Stage) -> None:
-    """Code of several libraries."""
+    """Code of several libraries and programs."""

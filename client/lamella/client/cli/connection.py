@@ -54,7 +54,7 @@ _FOLDERS: Final = ("file://", "/", "./", "../", "~")
 def connect(target: Target, *, policy: RetryPolicy | None = None, traces: bool = True) -> Lamella:
     """Return a client connected over HTTP, or, for a folder in which there is a lake, one with the service in this
     process. Raises InvalidRequest for another folder: a mistyped one must not be made into an empty lake."""
-    if target.url.startswith(_FOLDERS):
+    if target.url.startswith(_FOLDERS) or Path(target.url, CATALOG).is_file():
         folder = folder_of(target.url)
         if not Path(folder, CATALOG).is_file():
             raise InvalidRequest(
