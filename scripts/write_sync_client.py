@@ -2,8 +2,8 @@
 
 Each module below client/ that is called ``aio``, or lies in a folder of that name, is a source. What is written from it
 lies at the same place with ``sync`` for ``aio``: ``async def`` becomes ``def``, ``await`` goes, ``AsyncTable`` becomes
-``Table``, in docstrings and comments, too. What the two clients do differently is in modules written by hand that have
-the same names for both.
+``Table``, in docstrings and comments, too. Examples in docstrings (``>>> ``) lose ``await`` like other code. What the
+two clients do differently is in modules written by hand that have the same names for both.
 
 ``--check`` writes nothing and fails when a file is not what its source says.
 """
@@ -33,6 +33,10 @@ _NAMES = (
     (r"\basync_runtime\b", "runtime"),
     (r"(?<=\.)aio\b", "sync"),
 )
+#: The code of an example in a docstring, without what it shows.
+_EXAMPLE = re.compile(r"^( *)>>> .*(?:\n\1\.\.\.(?: .*)?$)*", re.MULTILINE)
+#: The width of ``>>> `` and ``... ``.
+_PROMPT_CHARS = 4
 #: What has no synchronous form.
 _LEFT = re.compile(r"async_\w+|asyncio|Coroutine|anext|aiter|aclos\w+|Awaitable")
 #: Rules of ruff by which the text is mended: unused imports, their order, and loops that have a shorter form without
@@ -79,11 +83,23 @@ def synchronous(texts: dict[Path, str]) -> dict[Path, str]:
 
 def transform(text: str) -> str:
     """The text without ``async`` and ``await``, with the synchronous names."""
-    for start, end in sorted(_dropped(text), reverse=True):
-        text = text[:start] + text[end:]
+    text = _EXAMPLE.sub(_without_await_in_example, _without_await(text))
     for pattern, name in _NAMES:
         text = re.sub(pattern, name, text)
     return text
+
+
+def _without_await(code: str) -> str:
+    for start, end in sorted(_dropped(code), reverse=True):
+        code = code[:start] + code[end:]
+    return code
+
+
+def _without_await_in_example(found: re.Match[str]) -> str:
+    lines = [line[len(found[1]) :] for line in found[0].split("\n")]
+    code = _without_await("".join(f"{line[_PROMPT_CHARS:]}\n" for line in lines)).removesuffix("\n").split("\n")
+    prompts = [line[:_PROMPT_CHARS] for line in lines]
+    return "\n".join(found[1] + (prompt + text).rstrip() for prompt, text in zip(prompts, code, strict=True))
 
 
 def _dropped(text: str) -> Iterator[tuple[int, int]]:

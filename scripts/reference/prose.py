@@ -7,11 +7,13 @@ import re
 
 _ROLE = re.compile(r":\w+:`~?(?:[\w.]+\.)?(\w+)(?:\(\))?`")
 _SECTION = re.compile(r"^(Raises|Returns|Args):$", re.MULTILINE)
+#: Begins the example, which is the last part of a docstring.
+_EXAMPLE = "\nExample:\n"
 
 
 def markdown(docstring: str) -> str:
-    """Return a docstring's text as Markdown: single code marks, roles as names, sections as lists."""
-    text = inspect.cleandoc(docstring)
+    """Return a docstring as Markdown: single code marks, roles as names, sections as lists, the example as code."""
+    text, _, example = inspect.cleandoc(docstring).partition(_EXAMPLE)
     text = _ROLE.sub(r"`\1`", text).replace("``", "`")
     parts = _SECTION.split(text)
     done = [_flowing(parts[0])]
@@ -19,6 +21,8 @@ def markdown(docstring: str) -> str:
         entries = re.split(r"\n(?=\S)", inspect.cleandoc("\n" + body.strip("\n")))
         listed = "\n".join(f"- {_flat(_named(entry))}" for entry in entries if entry.strip())
         done.append(f"{title}:\n\n{listed}")
+    if example:
+        done.append(f"```pycon\n{inspect.cleandoc(example)}\n```")
     return "\n\n".join(part.strip() for part in done if part.strip())
 
 

@@ -14,13 +14,15 @@ _HEAD = """# Python reference
 <!-- written by make reference -->
 
 What users import, from the code's own signatures and docstrings. `AsyncLamella` and its tables have the same methods,
-awaited, but none that read or write rows. Answers are the types of the [HTTP interface](reference-http-values.md), by
-the same names, in `lamella.snapshot.wire`; errors are classes of `lamella.snapshot.errors`,
-[one for each code](errors.md). Arguments called `idempotency_key` make a change
-[safe to repeat](errors.md#idempotency-keys); clients choose one themselves.
+awaited. Answers are the types of the [HTTP interface](reference-http-values.md), by the same names, in
+`lamella.snapshot.wire`; errors are classes of `lamella.snapshot.errors`, [one for each code](errors.md). Arguments
+called `idempotency_key` make a change [safe to repeat](errors.md#idempotency-keys); clients choose one themselves.
+
+In examples, `lake` is a `Lamella`, and `table` is `lake.table("shop.orders")`, which has 15 orders in 4 blocks, with
+the columns id, day, country, customer, price, amount and note. `...` stands for text that is not always the same.
 """
 #: Modules and the names of each on the page.
-_PARTS = (
+PARTS = (
     ("lamella.client", ("Lamella", "AsyncLamella", "col", "call")),
     ("lamella.client.filters.columns", ("Condition", "Term")),
     (
@@ -35,7 +37,7 @@ _PARTS = (
             "Jobs",
         ),
     ),
-    ("lamella.client.scan", ("Scan", "AsyncScan", "Fragment")),
+    ("lamella.client.scan", ("Scan", "RowChanges", "AsyncScan", "Fragment")),
     ("lamella.client.join", ("join_keys",)),
     ("lamella.client.jobs.delete", ("DeleteResult",)),
     ("lamella.client.write.upsert", ("UpsertResult",)),
@@ -68,7 +70,7 @@ def page() -> str:
     """Return the whole page."""
     return _HEAD + "".join(
         f"\n## {module}\n" + "".join("\n".join(_part(name, getattr(import_module(module), name))) for name in names)
-        for module, names in _PARTS
+        for module, names in PARTS
     )
 
 
@@ -79,10 +81,10 @@ def _part(name: str, value: Any) -> Iterator[str]:
         return
     yield f"`class {name}{_signature(value.__init__, bound=True)}`\n\n{markdown(value.__doc__ or '')}\n"
     if name in _TWINS:
-        own = ", ".join(f"`{each}`" for each, _ in _members(value))
+        own = ", ".join(f"`{each}`" for each, _ in members(value))
         yield f"Methods, as of [{_TWINS[name]}](#{_TWINS[name].lower()}): {own}.\n"
         return
-    for each, member in _members(value):
+    for each, member in members(value):
         if isinstance(member, property):
             yield f"#### {name}.{each}\n\n`{each}: {_annotation(inspect.signature(member.fget).return_annotation)}`\n"  # type: ignore[arg-type]
             yield markdown(member.fget.__doc__ or "") + "\n"
@@ -91,7 +93,7 @@ def _part(name: str, value: Any) -> Iterator[str]:
             yield markdown(member.__doc__ or "") + "\n"
 
 
-def _members(kind: type) -> list[tuple[str, Any]]:
+def members(kind: type) -> list[tuple[str, Any]]:
     """Return public methods and properties with a docstring, including inherited ones, by name."""
     found = []
     for name in sorted(dir(kind)):

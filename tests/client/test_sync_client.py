@@ -6,6 +6,7 @@ import ast
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,28 @@ def test_sources_are_asynchronous_and_documented() -> None:
 def test_asynchronous_code_becomes_synchronous(before: str, after: str) -> None:
     """Keywords go, names change, also in docstrings and comments; the rest stays as it was written."""
     assert transform(before) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (">>> await table.info()\nawait", ">>> table.info()\nawait"),
+        (">>> (await table.info()).name\n'await'", ">>> table.info().name\n'await'"),
+        (">>> [each async for each in (await f(1)).all]\n[1]", ">>> [each for each in f(1).all]\n[1]"),
+        (
+            ">>> async with f() as x:\n...     await g(\n...         x)\n2",
+            ">>> with f() as x:\n...     g(\n...         x)\n2",
+        ),
+        (">>> 'é', (await g('é')).x\n...\n>>> await h()", ">>> 'é', g('é').x\n...\n>>> h()"),
+        (">>> AsyncTable.scan\nasync >>> await f()", ">>> Table.scan\nasync >>> await f()"),
+    ],
+)
+def test_examples_in_docstrings_become_synchronous(before: str, after: str) -> None:
+    """Their code does; what they show, and text around them, stays."""
+    for indent in ("", "    "):
+        function = 'def f():\n    """Text: await it.\n\n    Example:\n{}\n    """\n'
+        given, wanted = (function.format(textwrap.indent(each, indent)) for each in (before, after))
+        assert transform(given) == wanted
 
 
 def test_loops_are_written_short_and_unused_imports_go() -> None:

@@ -11,6 +11,7 @@ from docs.fenced import ROOT
 from lamella.client import AsyncLamella, Lamella
 from lamella.client import spark as lamella_spark
 from lamella.client.http import Table
+from reference.prose import markdown
 
 
 def test_reference_pages_and_pictures_are_up_to_date() -> None:
@@ -40,3 +41,30 @@ def test_every_public_method_is_on_the_page_of_python() -> None:
     assert set(lamella_spark.__all__) - {"LamellaSparkWarning"} - headings == set()
     assert {"AsyncLamella", "AsyncTable"} <= headings
     assert AsyncLamella.__doc__
+
+
+def test_an_example_of_a_docstring_is_a_code_block() -> None:
+    """It comes last, as a session of Python, and is not changed; text and sections before it are prose."""
+    shown = markdown("""The ``rows``, as
+        :meth:`Table.scan` has them.
+
+        Raises:
+            TableNotFound: there is no such table.
+
+        Example:
+            >>> for row in rows("``a``"):
+            ...     print(row)
+            1  2
+        """)
+    assert shown == (
+        "The `rows`, as `scan` has them.\n\nRaises:\n\n- `TableNotFound`: there is no such table.\n\n"
+        '```pycon\n>>> for row in rows("``a``"):\n...     print(row)\n1  2\n```'
+    )
+
+
+def test_the_page_of_python_has_the_examples() -> None:
+    """Below the text of each method."""
+    page = (ROOT / "docs" / "reference-python.md").read_text("utf-8")
+    part = page.partition("\n#### Table.prune\n")[2].partition("\n#### ")[0]
+    assert part.count("```pycon\n>>> ") == 1
+    assert part.rstrip().endswith("```")

@@ -59,6 +59,11 @@ def join_keys(
     Raises:
         UnknownColumn: no such column.
         InvalidRequest: a nested column, or a key that is not a value of the column's type.
+
+    Example:
+        >>> keys = join_keys(table.info().schema, "id", [3, 4, 14, None])
+        >>> table.prune(join=keys).block_count
+        2
     """
     leaf = schema.leaf(column)
     literals = [_literal(leaf, key) for key in set(keys) if key is not None]

@@ -58,6 +58,11 @@ class AsyncTableAdvice:
         bytes: how sharp an index can be within it.
 
         Raises UnknownColumn, InvalidRequest (a kind, an option, a budget), TableNotFound, SnapshotNotFound.
+
+        Example:
+            >>> answer = await table.advise(["customer"], ["bloom"])
+            >>> [(score.kind, score.layer) for score in answer.scores]
+            [(None, 'block'), (None, 'segment'), ('bloom', 'segment'), ('bloom', 'block')]
         """
         return await self._lake.run(
             advice_call(self._name, columns, kinds, options or {}, budget_bytes, budget_share, moment)
@@ -81,6 +86,11 @@ class AsyncTableAdvice:
         the latest ``recorded`` of them. ``sample_blocks``: read so many blocks, to measure instead of estimating.
 
         Raises InvalidRequest, InvalidFilter, UnknownColumn, FilterTypeMismatch, TableNotFound, SnapshotNotFound.
+
+        Example:
+            >>> answer = await table.what_if(cluster_key=["country"], filters=["country = 'DE'"], sample_blocks=4)
+            >>> answer.now.blocks, answer.then.blocks
+            (4.0, 2.0)
         """
         return await self._lake.run(
             what_if_call(self._name, index, cluster_key, rows_per_block, filters, recorded, sample_blocks, seed, moment)
@@ -96,12 +106,22 @@ class AsyncTableAdvice:
         index or cluster key, to measure instead of estimating. Changes nothing.
 
         Raises InvalidRequest, TableNotFound.
+
+        Example:
+            >>> answer = await table.candidates()
+            >>> commands = [each.command for each in answer.candidates + answer.unpredicted]
+            >>> "lamella compact -- shop.orders" in commands
+            True
         """
         return await self._lake.run(candidates_call(self._name, top, recorded, sample_blocks, seed))
 
     async def auto_ledger(self) -> AutoLedger:
         """What the rule ``auto`` of the table's policy did, the latest action first: predicted and measured gain of
         each. Raises TableNotFound.
+
+        Example:
+            >>> (await table.auto_ledger()).actions
+            ()
         """
         return await self._lake.run(auto_ledger_call(self._name))
 
@@ -113,12 +133,23 @@ class AsyncTableAdvice:
         ``rule``: instead of the policy's. The other arguments are as for :meth:`candidates`.
 
         Raises InvalidRequest, TableNotFound.
+
+        Example:
+            >>> from lamella.snapshot.wire import AutoRule
+            >>> (await table.plan_auto(AutoRule(min_gain=0.2))).has_policy
+            False
         """
         return await self._lake.run(plan_auto_call(self._name, rule, recorded, sample_blocks, seed))
 
     async def start_auto(self, request: AutoStart) -> AutoPlan:
         """Begin the next action of the rule ``auto``; ``action`` of the answer is None if there is none. ``lamella auto
         run`` does it, and reports it. Raises InvalidRequest (the policy has no such rule), TableNotFound.
+
+        Example:
+            >>> from lamella.snapshot.wire import AutoStart
+            >>> policy = await table.set_policy({"auto": {}})
+            >>> (await table.start_auto(AutoStart(runner=str(uuid.uuid4())))).action is None
+            True
         """
         return await self._lake.run(start_auto_call(self._name, request))
 
@@ -130,13 +161,27 @@ class AsyncTableAdvice:
         """Why indexes (``index``: only that one) do not help with a filter.
 
         Raises IndexNotFound, InvalidFilter, UnknownColumn, FilterTypeMismatch, TableNotFound, SnapshotNotFound.
+
+        Example:
+            >>> answer = await table.why_not("price > 125", "by_customer")
+            >>> answer.blocks_total, answer.after_bounds, answer.after_indexes
+            (4, 1, 1)
         """
         return await self._lake.run(why_not_call(self._name, filter, index, moment))
 
     async def recorded_filters(self) -> RecordedList:
-        """The filters that were recorded of the table, the latest first; raises TableNotFound."""
+        """The filters that were recorded of the table, the latest first; raises TableNotFound.
+
+        Example:
+            >>> (await table.recorded_filters()).mode
+            'shape'
+        """
         return await self._lake.run(recorded_filters_call(self._name))
 
     async def clear_recorded_filters(self) -> int:
-        """Forget them; returns how many there were. Raises TableNotFound."""
+        """Forget them; returns how many there were. Raises TableNotFound.
+
+        Example:
+            >>> forgotten = await table.clear_recorded_filters()
+        """
         return (await self._lake.run(clear_recorded_filters_call(self._name))).filters

@@ -59,6 +59,11 @@ class TableAdvice:
         bytes: how sharp an index can be within it.
 
         Raises UnknownColumn, InvalidRequest (a kind, an option, a budget), TableNotFound, SnapshotNotFound.
+
+        Example:
+            >>> answer = table.advise(["customer"], ["bloom"])
+            >>> [(score.kind, score.layer) for score in answer.scores]
+            [(None, 'block'), (None, 'segment'), ('bloom', 'segment'), ('bloom', 'block')]
         """
         return self._lake.run(
             advice_call(self._name, columns, kinds, options or {}, budget_bytes, budget_share, moment)
@@ -82,6 +87,11 @@ class TableAdvice:
         the latest ``recorded`` of them. ``sample_blocks``: read so many blocks, to measure instead of estimating.
 
         Raises InvalidRequest, InvalidFilter, UnknownColumn, FilterTypeMismatch, TableNotFound, SnapshotNotFound.
+
+        Example:
+            >>> answer = table.what_if(cluster_key=["country"], filters=["country = 'DE'"], sample_blocks=4)
+            >>> answer.now.blocks, answer.then.blocks
+            (4.0, 2.0)
         """
         return self._lake.run(
             what_if_call(self._name, index, cluster_key, rows_per_block, filters, recorded, sample_blocks, seed, moment)
@@ -97,12 +107,22 @@ class TableAdvice:
         index or cluster key, to measure instead of estimating. Changes nothing.
 
         Raises InvalidRequest, TableNotFound.
+
+        Example:
+            >>> answer = table.candidates()
+            >>> commands = [each.command for each in answer.candidates + answer.unpredicted]
+            >>> "lamella compact -- shop.orders" in commands
+            True
         """
         return self._lake.run(candidates_call(self._name, top, recorded, sample_blocks, seed))
 
     def auto_ledger(self) -> AutoLedger:
         """What the rule ``auto`` of the table's policy did, the latest action first: predicted and measured gain of
         each. Raises TableNotFound.
+
+        Example:
+            >>> table.auto_ledger().actions
+            ()
         """
         return self._lake.run(auto_ledger_call(self._name))
 
@@ -114,12 +134,23 @@ class TableAdvice:
         ``rule``: instead of the policy's. The other arguments are as for :meth:`candidates`.
 
         Raises InvalidRequest, TableNotFound.
+
+        Example:
+            >>> from lamella.snapshot.wire import AutoRule
+            >>> table.plan_auto(AutoRule(min_gain=0.2)).has_policy
+            False
         """
         return self._lake.run(plan_auto_call(self._name, rule, recorded, sample_blocks, seed))
 
     def start_auto(self, request: AutoStart) -> AutoPlan:
         """Begin the next action of the rule ``auto``; ``action`` of the answer is None if there is none. ``lamella auto
         run`` does it, and reports it. Raises InvalidRequest (the policy has no such rule), TableNotFound.
+
+        Example:
+            >>> from lamella.snapshot.wire import AutoStart
+            >>> policy = table.set_policy({"auto": {}})
+            >>> table.start_auto(AutoStart(runner=str(uuid.uuid4()))).action is None
+            True
         """
         return self._lake.run(start_auto_call(self._name, request))
 
@@ -131,13 +162,27 @@ class TableAdvice:
         """Why indexes (``index``: only that one) do not help with a filter.
 
         Raises IndexNotFound, InvalidFilter, UnknownColumn, FilterTypeMismatch, TableNotFound, SnapshotNotFound.
+
+        Example:
+            >>> answer = table.why_not("price > 125", "by_customer")
+            >>> answer.blocks_total, answer.after_bounds, answer.after_indexes
+            (4, 1, 1)
         """
         return self._lake.run(why_not_call(self._name, filter, index, moment))
 
     def recorded_filters(self) -> RecordedList:
-        """The filters that were recorded of the table, the latest first; raises TableNotFound."""
+        """The filters that were recorded of the table, the latest first; raises TableNotFound.
+
+        Example:
+            >>> table.recorded_filters().mode
+            'shape'
+        """
         return self._lake.run(recorded_filters_call(self._name))
 
     def clear_recorded_filters(self) -> int:
-        """Forget them; returns how many there were. Raises TableNotFound."""
+        """Forget them; returns how many there were. Raises TableNotFound.
+
+        Example:
+            >>> forgotten = table.clear_recorded_filters()
+        """
         return self._lake.run(clear_recorded_filters_call(self._name)).filters

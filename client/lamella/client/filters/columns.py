@@ -50,11 +50,21 @@ class Condition:
         return Condition(trees.negated(self.tree))
 
     def is_true(self) -> Condition:
-        """True where the condition is true, false where it is false or null."""
+        """True where the condition is true, false where it is false or null.
+
+        Example:
+            >>> (col("price") > 4).is_true()
+            Condition((price > 4) IS TRUE)
+        """
         return Condition(trees.never_null(self.tree))
 
     def is_unknown(self) -> Condition:
-        """True where the condition is null, otherwise false."""
+        """True where the condition is null, otherwise false.
+
+        Example:
+            >>> (col("price") > 4).is_unknown()
+            Condition((price > 4) IS NULL)
+        """
         return Condition({"type": "is-unknown", "child": self.tree})
 
     def __bool__(self) -> NoReturn:
@@ -103,53 +113,113 @@ class Term:
     __hash__ = None  # type: ignore[assignment]  # terms are not compared with each other
 
     def eq_null_safe(self, other: Term | Value | None) -> Condition:
-        """Equal, or both null (``<=>``); never null."""
+        """Equal, or both null (``<=>``); never null.
+
+        Example:
+            >>> col("note").eq_null_safe("gift")
+            Condition(note <=> 'gift')
+        """
         return self.is_null() if other is None else self._compare("eq-null-safe", other)
 
     def is_in(self, values: Iterable[Value]) -> Condition:
-        """Whether the value is one of a list of constants; raises InvalidFilter for a null or a text."""
+        """Whether the value is one of a list of constants; raises InvalidFilter for a null or a text.
+
+        Example:
+            >>> col("country").is_in(["DE", "FR"])
+            Condition(country IN ('DE', 'FR'))
+        """
         if isinstance(values, str | bytes):
             raise InvalidFilter("is_in takes a list of values, not one text")
         return Condition({"type": "in", "term": self.tree, "values": [trees.constant(value) for value in values]})
 
     def between(self, low: Term | Value, high: Term | Value) -> Condition:
-        """``low <= value <= high``."""
+        """``low <= value <= high``.
+
+        Example:
+            >>> col("price").between(10, 20)
+            Condition(price >= 10 AND price <= 20)
+        """
         return (self >= low) & (self <= high)
 
     def is_null(self) -> Condition:
-        """Whether the value is null."""
+        """Whether the value is null.
+
+        Example:
+            >>> col("note").is_null()
+            Condition(note IS NULL)
+        """
         return Condition(trees.unary("is-null", self.tree))
 
     def is_not_null(self) -> Condition:
-        """Whether the value is not null."""
+        """Whether the value is not null.
+
+        Example:
+            >>> col("note").is_not_null()
+            Condition(note IS NOT NULL)
+        """
         return Condition(trees.unary("not-null", self.tree))
 
     def is_nan(self) -> Condition:
-        """Whether a number is NaN; false for null."""
+        """Whether a number is NaN; false for null.
+
+        Example:
+            >>> col("price").is_nan()
+            Condition(isnan(price))
+        """
         return Condition(trees.unary("is-nan", self.tree))
 
     def startswith(self, text: str) -> Condition:
-        """Whether a text begins with another."""
+        """Whether a text begins with another.
+
+        Example:
+            >>> col("file").startswith("log")
+            Condition(startswith(file, 'log'))
+        """
         return Condition(trees.text_test(self.tree, text, "start"))
 
     def endswith(self, text: str) -> Condition:
-        """Whether a text ends with another."""
+        """Whether a text ends with another.
+
+        Example:
+            >>> col("file").endswith(".csv")
+            Condition(file LIKE '%.csv')
+        """
         return Condition(trees.text_test(self.tree, text, "end"))
 
     def contains(self, text: str) -> Condition:
-        """Whether a text contains another."""
+        """Whether a text contains another.
+
+        Example:
+            >>> col("note").contains("gift")
+            Condition(note LIKE '%gift%')
+        """
         return Condition(trees.text_test(self.tree, text, "inside"))
 
     def like(self, pattern: str) -> Condition:
-        r"""``LIKE``: ``%`` stands for any characters, ``_`` for one, ``\`` takes the meaning of the next."""
+        r"""``LIKE``: ``%`` stands for any characters, ``_`` for one, ``\`` takes the meaning of the next.
+
+        Example:
+            >>> col("file").like("log_%.csv")
+            Condition(file LIKE 'log_%.csv')
+        """
         return Condition(trees.like(self.tree, pattern))
 
     def rlike(self, pattern: str) -> Condition:
-        """A regular expression is found in the text; which are used, ``docs/filters.md`` says."""
+        """A regular expression is found in the text; which are used, ``docs/filters.md`` says.
+
+        Example:
+            >>> col("file").rlike("^log-[0-9]+")
+            Condition(startswith(file, 'log-') AND file RLIKE '^log-[0-9]+')
+        """
         return Condition({"type": "rlike", "term": self.tree, "value": trees.typed("string", pattern)})
 
     def cast(self, to: str) -> Term:
-        """``CAST(value AS to)``, with a type of Spark's such as ``"bigint"``."""
+        """``CAST(value AS to)``, with a type of Spark's such as ``"bigint"``.
+
+        Example:
+            >>> col("customer").cast("bigint") > 7
+            Condition(CAST(customer AS bigint) > 7)
+        """
         return Term({"type": "cast", "term": self.tree, "to": to})
 
     def __add__(self, other: Term | Value | dt.timedelta) -> Term:
@@ -229,6 +299,12 @@ def col(name: str) -> Term:
     """A column of the table, in filters: ``col("price") > 4``.
 
     ``name``: as in other filters: dots lead into structs, and backquotes enclose a name that has dots.
+
+    Example:
+        >>> col("price") > 4
+        Condition(price > 4)
+        >>> (col("buyer.country") == "DE") | col("`first.name`").is_null()
+        Condition(buyer.country = 'DE' OR `first.name` IS NULL)
     """
     return Term({"type": "reference", "name": name})
 
@@ -237,6 +313,10 @@ def call(function: str, *arguments: Term | Value) -> Term:
     """A function of the filter language: ``call("year", col("day")) == 2024``. ``docs/filters.md`` lists them.
 
     Raises InvalidFilter for another function, or another number of arguments.
+
+    Example:
+        >>> call("year", col("day")) == 2024
+        Condition(year(day) = 2024)
     """
     counts = FUNCTIONS.get(function)
     if counts is None:

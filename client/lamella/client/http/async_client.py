@@ -15,5 +15,10 @@ class AsyncLamella(AsyncLakeMethods):
     """
 
     def table(self, name: str) -> AsyncTable:
-        """The handle of ``namespace.name`` (the table name follows the last dot); sends no request."""
+        """The handle of ``namespace.name`` (the table name follows the last dot); sends no request.
+
+        Example:
+            >>> lake.table("shop.orders").name
+            'orders'
+        """
         return AsyncTable(self, TableName.parse(name))

@@ -29,7 +29,12 @@ class Lamella(Lake):
     """
 
     def table(self, name: str) -> Table:
-        """The handle of ``namespace.name`` (the table name follows the last dot); sends no request."""
+        """The handle of ``namespace.name`` (the table name follows the last dot); sends no request.
+
+        Example:
+            >>> lake.table("shop.orders").name
+            'orders'
+        """
         return Table(self, TableName.parse(name))
 
 

@@ -38,6 +38,11 @@ class TableConstraints(TableScan, TableWrite):
             InvalidSchema: the table has a constraint of this name.
             NewMatches: others added rows that may violate it, on every attempt; nothing was done.
             TableNotFound, NamespaceNotFound, StoreError.
+
+        Example:
+            >>> snapshot_id = table.add_check("positive", "price > 0")
+            >>> [check.name for check in table.schema().schema.checks]
+            ['positive']
         """
         from lamella.client.write.constraints import add_check
 
@@ -45,5 +50,10 @@ class TableConstraints(TableScan, TableWrite):
         return add_check(self._service, self, str(self._name), check, storage_options=storage_options, workers=workers)
 
     def drop_check(self, name: str) -> None:
-        """Drop a CHECK constraint; raises InvalidSchema if there is none of this name."""
+        """Drop a CHECK constraint; raises InvalidSchema if there is none of this name.
+
+        Example:
+            >>> snapshot_id = table.add_check("positive", "price > 0")
+            >>> table.drop_check("positive")
+        """
         self.evolve([DropCheck(name=name)])

@@ -44,7 +44,12 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_retry_after_s: float = 60.0
 
     def delay_s(self, failed: int, jitter: float, retry_after_s: float | None = None) -> float | None:
-        """The wait in seconds after ``failed`` attempts, with ``jitter`` from [0, 1); None: give up."""
+        """The wait in seconds after ``failed`` attempts, with ``jitter`` from [0, 1); None: give up.
+
+        Example:
+            >>> RetryPolicy(base_delay_s=0.5).delay_s(2, jitter=0.5)
+            0.5
+        """
         if failed >= self.attempts:
             return None
         if retry_after_s is not None and retry_after_s > self.max_retry_after_s:

@@ -132,7 +132,14 @@ class SnapshotLease:
 
     @classmethod
     def of_snapshot(cls, table: LeaseCalls, snapshot_id: str) -> Self:
-        """A lease for a reader of a snapshot, taken when it reads for longer than :data:`LONG_READ_S`."""
+        """A lease for a reader of a snapshot, taken when it reads for longer than :data:`LONG_READ_S`.
+
+        Example:
+            >>> fragments = table.scan().fragments()
+            >>> with SnapshotLease.of_snapshot(table, table.info().snapshot_id):
+            ...     sum(fragment.to_arrow().num_rows for fragment in fragments)
+            15
+        """
         return cls(table, snapshot_id=snapshot_id, after_s=LONG_READ_S)
 
     def __enter__(self) -> Self:

@@ -57,13 +57,22 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True, dict=True, gc=True):
         """The blocks to read, in the answer's order; empty when ``level`` was "segment".
 
         Raises InvalidRequest for ranges that are not resolved, as do all members that need blocks.
+
+        Example:
+            >>> [block.row_count for block in table.prune("price > 99.5").records()]
+            [4, 3]
         """
         self._require_blocks()
         return block_records(self) if self.block_columns is not None else iter(own_blocks(self) or ())
 
     @property
     def locations(self) -> list[str]:
-        """The locations of the blocks to read."""
+        """The locations of the blocks to read.
+
+        Example:
+            >>> table.prune("price > 125").locations
+            ['file:///...parquet']
+        """
         self._require_blocks()
         if self.block_columns is not None:
             return list(self.block_columns.location)
@@ -71,7 +80,12 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True, dict=True, gc=True):
 
     @property
     def block_count(self) -> int:
-        """The number of blocks to read (with ``level`` "segment": the number of blocks in the segments)."""
+        """The number of blocks to read (with ``level`` "segment": the number of blocks in the segments).
+
+        Example:
+            >>> table.prune("price > 99.5").block_count
+            2
+        """
         if self.block_columns is not None:
             return len(self.block_columns.location)
         if self.block_ranges is not None:
@@ -82,7 +96,12 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True, dict=True, gc=True):
 
     @property
     def size_bytes(self) -> int:
-        """The total file size in bytes of the blocks (or segments) to read."""
+        """The total file size in bytes of the blocks (or segments) to read.
+
+        Example:
+            >>> table.prune("price > 99.5").size_bytes < table.info().file_size_bytes
+            True
+        """
         self._require_blocks()
         if self.block_columns is not None:
             return sum(self.block_columns.file_size)
@@ -95,6 +114,10 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True, dict=True, gc=True):
         the filter for each, and the size of the requested columns, if they were requested.
 
         Signed URLs are left out, because anyone who has one can read the block.
+
+        Example:
+            >>> table.prune("price > 99.5").to_arrow().column("verdict").to_pylist()
+            ['SOME', 'ALL']
         """
         import pyarrow as pa
 
@@ -116,7 +139,14 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True, dict=True, gc=True):
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
         """The table of :meth:`to_arrow` as a pandas frame; ``options``: those of ``pyarrow.Table.to_pandas``. Needs
-        ``lamella[pandas]``."""
+        ``lamella[pandas]``.
+
+        Example:
+            >>> table.prune("price > 99.5").to_pandas()[["row_count", "verdict"]]
+               row_count verdict
+            0          4    SOME
+            1          3     ALL
+        """
         from lamella.client.scan.rows import library
 
         library("pandas", "to_pandas", "pandas")
@@ -191,6 +221,10 @@ class AggregateResult(AggregateAnswer, frozen=True, kw_only=True):
 
         Raises:
             InvalidRequest: there are blocks left to scan, or only bounds are known; ``groups`` has what is known.
+
+        Example:
+            >>> table.aggregate(["count(*)", "max(price)"], "day >= '2024-06-01'").records()
+            [{'count(*)': 3, 'max(price)': 150.0}]
         """
         exact = all(value.exact for group in self.groups for value in group.values)
         if self.scan or self.other_groups or not exact or not all(group.certain for group in self.groups):

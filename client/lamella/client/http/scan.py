@@ -66,6 +66,10 @@ class TableScan(TableMethods):
         stderr. ``lease``: hold the snapshot when reading takes longer than ten minutes, so that a vacuum keeps its
         files. ``feedback``: report blocks that were read without finding a row, if the table accepts such reports; see
         ``docs/feedback.md``.
+
+        Example:
+            >>> table.scan("price > 125", ["id", "price"]).to_arrow().to_pylist()
+            [{'id': 13, 'price': 130.0}, {'id': 14, 'price': 140.0}, {'id': 15, 'price': 150.0}]
         """
         from lamella.client.scan import Request, Scan, open_store
 
@@ -130,6 +134,11 @@ class TableScan(TableMethods):
         rows for which it is true. The other arguments are described at :meth:`scan`.
 
         Raises SnapshotExpired when a snapshot in between is no longer in the history (``net`` needs only the two ends).
+
+        Example:
+            >>> rows = table.row_changes(since="may").to_arrow()
+            >>> rows.select(["id", "_change_type"]).to_pylist()[0]
+            {'id': 13, '_change_type': 'insert'}
         """
         from lamella.client.scan import ChangesRequest, RowChanges, open_store
 

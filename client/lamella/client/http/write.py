@@ -75,6 +75,11 @@ class TableWrite(TableMethods):
             StoreError: the store refused a file.
             IdempotencyMismatch: the key was used for another commit; nothing was done.
             OutcomeUnknown: the commit may have happened; an append with the same ``idempotency_key`` finds out.
+
+        Example:
+            >>> rates = lake.table("shop.rates")
+            >>> rates.append({"country": ["US"], "vat": [0]}).rows
+            1
         """
         from lamella.client.write.append import append
 
@@ -137,6 +142,11 @@ class TableWrite(TableMethods):
             CommitConflict: other writers replaced the same blocks on every attempt, or once with ``read_snapshot_id``;
                 nothing was done.
             NewMatches: others added rows after ``read_snapshot_id``; nothing was done.
+
+        Example:
+            >>> rates = lake.table("shop.rates")
+            >>> rates.overwrite({"country": ["DE"], "vat": [16]}, "country = 'DE'").rows_removed
+            1
         """
         from lamella.client.write.append import overwrite
 
@@ -203,6 +213,11 @@ class TableWrite(TableMethods):
                 key.
             CommitConflict: other writers changed the same rows on every attempt; nothing was done.
             SchemaConflict: the table's columns were changed in the meantime; nothing was done.
+
+        Example:
+            >>> result = lake.table("shop.rates").upsert({"country": ["DE", "ES"], "vat": [16, 21]}, on=["country"])
+            >>> result.rows_updated, result.rows_inserted
+            (1, 1)
         """
         from lamella.client.write.upsert import upsert
 
@@ -254,6 +269,11 @@ class TableWrite(TableMethods):
             TableNotFound, NamespaceNotFound.
             CommitConflict: other writers replaced the same blocks on every attempt; nothing was done.
             OutcomeUnknown: the commit may have happened; a repeated delete has the same effect.
+
+        Example:
+            >>> result = table.delete("price < 20")
+            >>> result.rows, result.vectors
+            (1, 1)
         """
         from lamella.client.write.append import delete
 

@@ -38,23 +38,48 @@ class AsyncRows(Generic[Source]):
         self._rows = rows
 
     async def schema(self) -> pa.Schema:
-        """The output columns."""
+        """The output columns.
+
+        Example:
+            >>> (await table.scan(columns=["id", "day"]).schema()).names
+            ['id', 'day']
+        """
         return await asyncio.to_thread(lambda: self._rows.schema)
 
     async def to_arrow(self) -> pa.Table:
-        """All rows, in memory."""
+        """All rows, in memory.
+
+        Example:
+            >>> (await table.scan("price > 135", ["id"]).to_arrow()).to_pylist()
+            [{'id': 14}, {'id': 15}]
+        """
         return await asyncio.to_thread(self._rows.to_arrow)
 
     async def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """All rows as a pandas frame; ``options``: those of ``pyarrow.Table.to_pandas``. Needs ``lamella[pandas]``."""
+        """All rows as a pandas frame; ``options``: those of ``pyarrow.Table.to_pandas``. Needs ``lamella[pandas]``.
+
+        Example:
+            >>> (await table.scan("price > 125").to_pandas())["id"].tolist()
+            [13, 14, 15]
+        """
         return await asyncio.to_thread(self._rows.to_pandas, **options)
 
     async def to_polars(self) -> polars.DataFrame:
-        """All rows as a Polars frame. Needs ``lamella[polars]``."""
+        """All rows as a Polars frame. Needs ``lamella[polars]``.
+
+        Example:
+            >>> (await table.scan("price > 99.5").to_polars())["price"].max()
+            150.0
+        """
         return await asyncio.to_thread(self._rows.to_polars)
 
     def to_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        """The rows as they are read, at most 65,536 at a time."""
+        """The rows as they are read, at most 65,536 at a time.
+
+        Example:
+            >>> [batch.num_rows async for batch in table.scan("price > 125").to_batches()]
+            [3]
+        """
         return each(self._rows.to_batches)
 
     def __aiter__(self) -> AsyncGenerator[pa.RecordBatch, None]:
@@ -65,11 +90,21 @@ class AsyncScan(AsyncRows[Scan]):
     """The rows of a table that match a filter, as :class:`lamella.client.scan.Scan`, for asyncio."""
 
     async def plan(self) -> PruneAnswer:
-        """The service's answer: which blocks and rows are read, and why."""
+        """The service's answer: which blocks and rows are read, and why.
+
+        Example:
+            >>> [block.verdict for block in (await table.scan("price > 99.5").plan()).blocks]
+            ['SOME', 'ALL']
+        """
         return await asyncio.to_thread(lambda: self._rows.plan)
 
     async def count(self) -> int:
-        """The number of rows: from statistics where they prove it, otherwise by reading the filter's columns."""
+        """The number of rows: from statistics where they prove it, otherwise by reading the filter's columns.
+
+        Example:
+            >>> await table.scan("price > 99.5").count()
+            6
+        """
         return await asyncio.to_thread(self._rows.count)
 
     async def aggregate(
@@ -80,16 +115,32 @@ class AsyncScan(AsyncRows[Scan]):
         max_blocks: int | None = None,
         max_rows: int | None = None,
     ) -> pa.Table:
-        """The exact result of aggregates; see :meth:`lamella.client.scan.Scan.aggregate`."""
+        """The exact result of aggregates; see :meth:`lamella.client.scan.Scan.aggregate`.
+
+        Example:
+            >>> rows = await table.scan("price > 65").aggregate(["count(*)"])
+            >>> rows.to_pylist()
+            [{'count(*)': 9}]
+        """
         limits = {"max_blocks": max_blocks, "max_rows": max_rows}
         return await asyncio.to_thread(self._rows.aggregate, aggregates, group_by=group_by, **limits)
 
     async def fragments(self) -> list[Fragment]:
-        """The scan in parts, one per block, which other processes can read in any order."""
+        """The scan in parts, one per block, which other processes can read in any order.
+
+        Example:
+            >>> [fragment.row_count for fragment in await table.scan("price > 125").fragments()]
+            [3]
+        """
         return await asyncio.to_thread(self._rows.fragments)
 
     def to_json_rows(self) -> AsyncGenerator[list[Any], None]:
-        """The rows as lists of JSON values in the order of the columns."""
+        """The rows as lists of JSON values in the order of the columns.
+
+        Example:
+            >>> [row async for row in table.scan("price > 145", ["id", "day"]).to_json_rows()]
+            [[15, '2024-06-03']]
+        """
         return each(self._rows.to_json_rows)
 
 

@@ -230,12 +230,23 @@ class RowChanges(Rows):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the table, and :data:`CHANGE_COLUMNS`."""
+        """The columns of the table, and :data:`CHANGE_COLUMNS`.
+
+        Example:
+            >>> table.row_changes(since="may", columns=["id"]).schema.names
+            ['id', '_change_type', '_commit_version', '_commit_timestamp']
+        """
         return pa.schema([*self._recipe.output_schema, *CHANGE_COLUMNS])
 
     @property
     def until(self) -> str:
-        """The id of the last snapshot: where a later call continues (``since``)."""
+        """The id of the last snapshot: where a later call continues (``since``).
+
+        Example:
+            >>> changes = table.row_changes(since="may")
+            >>> changes.until == table.info().snapshot_id
+            True
+        """
         return self._last.snapshot_id
 
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
@@ -243,6 +254,10 @@ class RowChanges(Rows):
 
         Raises SnapshotExpired when a snapshot of the range is no longer in the history, BlockReplaced, ObjectNotFound,
         StoreError, NotParquet, SchemaMismatch and EvaluationFailed.
+
+        Example:
+            >>> [batch.num_rows for batch in table.row_changes(since="may").to_batches()]
+            [3]
         """
         recipe, schema = self._recipe, self.schema
         fetcher = Fetcher(self._store, 2 * self._workers)

@@ -36,11 +36,22 @@ class Rows(ABC):
         """Yield the rows as they are read, at most 65,536 at a time."""
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return the batches as a stream with a schema, which can be read once; dropping it stops the reading."""
+        """Return the batches as a stream with a schema, which can be read once; dropping it stops the reading.
+
+        Example:
+            >>> with table.scan("price > 99.5").to_reader() as reader:
+            ...     sum(batch.num_rows for batch in reader)
+            6
+        """
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def to_arrow(self) -> pa.Table:
-        """Return all rows, in memory."""
+        """Return all rows, in memory.
+
+        Example:
+            >>> table.scan("price > 135", ["id", "country"]).to_arrow().to_pylist()
+            [{'id': 14, 'country': 'US'}, {'id': 15, 'country': 'DE'}]
+        """
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
@@ -48,6 +59,12 @@ class Rows(ABC):
 
         By default pandas converts integers and booleans with nulls to other types; ``types_mapper=pandas.ArrowDtype``
         keeps every type. Needs ``lamella[pandas]``.
+
+        Example:
+            >>> table.scan("price > 135", ["id", "price"]).to_pandas()
+               id  price
+            0  14  140.0
+            1  15  150.0
         """
         library("pandas", "to_pandas", "pandas")
         return self.to_arrow().to_pandas(**options)
@@ -57,6 +74,10 @@ class Rows(ABC):
 
         There is no LazyFrame, since its filters would not reach the service: pass filter, columns and limit to the
         scan. ``.lazy()`` on the result is possible. Needs ``lamella[polars]``.
+
+        Example:
+            >>> table.scan("price > 99.5").to_polars()["price"].max()
+            150.0
         """
         found: polars.DataFrame = library("polars", "to_polars", "polars").DataFrame(self.to_arrow())
         return found
@@ -67,6 +88,11 @@ class Rows(ABC):
 
         The rows are streamed into each query on the relation and read again for the next; ``.create(name)`` stores them
         in a table. DuckDB's filters are applied to the rows after those of the scan. Needs ``lamella[duckdb]``.
+
+        Example:
+            >>> orders = table.scan("price > 99.5").to_duckdb()
+            >>> orders.aggregate("max(price)").fetchall()
+            [(150.0,)]
         """
         duck = library("duckdb", "to_duckdb", "duckdb")
         relation: duckdb.DuckDBPyRelation = (duck if connection is None else connection).from_arrow(self)

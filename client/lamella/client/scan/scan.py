@@ -112,12 +112,24 @@ class Fragment(Rows):
 
     @property
     def location(self) -> str:
-        """The location of the block's file."""
+        """The location of the block's file.
+
+        Example:
+            >>> [fragment] = table.scan("price > 125").fragments()
+            >>> fragment.location
+            'file:///...parquet'
+        """
         return self._block.location
 
     @property
     def row_count(self) -> int:
-        """Maximum number of output rows: those that statistics do not rule out."""
+        """Maximum number of output rows: those that statistics do not rule out.
+
+        Example:
+            >>> [fragment] = table.scan("price > 125").fragments()
+            >>> fragment.row_count
+            3
+        """
         pages = self._block.pages
         if pages is not None and not pages.whole:
             return sum(pages.row_count)
@@ -126,18 +138,35 @@ class Fragment(Rows):
 
     @property
     def size_bytes(self) -> int:
-        """The size of the block's file in bytes; usually less is read."""
+        """The size of the block's file in bytes; usually less is read.
+
+        Example:
+            >>> [fragment] = table.scan("price > 125").fragments()
+            >>> fragment.size_bytes == table.prune("price > 125").size_bytes
+            True
+        """
         return self._block.file_size
 
     @property
     def schema(self) -> pa.Schema:
-        """The output columns, the same for all fragments of a scan."""
+        """The output columns, the same for all fragments of a scan.
+
+        Example:
+            >>> [fragment] = table.scan("price > 125", ["id", "day"]).fragments()
+            >>> fragment.schema.names
+            ['id', 'day']
+        """
         return self._recipe.output_schema
 
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows as they are read, one row group at a time.
 
         Raises BlockReplaced, ObjectNotFound, StoreError, NotParquet, SchemaMismatch and EvaluationFailed.
+
+        Example:
+            >>> [fragment] = table.scan("price > 125").fragments()
+            >>> [batch.num_rows for batch in fragment.to_batches()]
+            [3]
         """
         store = self._open_store()
         file = BlockFile(store, self._block, self._written, self._recipe.schema)
@@ -226,16 +255,32 @@ class Scan(Rows):
 
     @property
     def plan(self) -> PruneAnswer:
-        """Return the service's answer: which blocks and rows are read, and why."""
+        """Return the service's answer: which blocks and rows are read, and why.
+
+        Example:
+            >>> plan = table.scan("price > 99.5").plan
+            >>> [block.verdict for block in plan.blocks]
+            ['SOME', 'ALL']
+        """
         return self._pruned()[0]
 
     @property
     def schema(self) -> pa.Schema:
-        """The output columns."""
+        """The output columns.
+
+        Example:
+            >>> table.scan(columns=["id", "day"]).schema.names
+            ['id', 'day']
+        """
         return self._planned().recipe.output_schema
 
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the rows as they are read, at most 65,536 at a time; with an order, after all candidates were read."""
+        """Yield the rows as they are read, at most 65,536 at a time; with an order, after all candidates were read.
+
+        Example:
+            >>> sum(batch.num_rows for batch in table.scan("price > 99.5").to_batches())
+            6
+        """
         planned = self._planned()
         tables = self._ordered(planned) if planned.ordering is not None else self._limited(planned)
         for table in tables:
@@ -249,6 +294,10 @@ class Scan(Rows):
         longer than the service's minimum age, take a :class:`~lamella.client.http.maintenance.SnapshotLease` around it.
 
         Raises InvalidRequest for a scan with a limit or an order, which fragments cannot apply separately.
+
+        Example:
+            >>> [fragment.row_count for fragment in table.scan("price > 125").fragments()]
+            [3]
         """
         if self._request.limit is not None or self._request.order_by:
             raise InvalidRequest(
@@ -265,6 +314,11 @@ class Scan(Rows):
 
         Its types are Arrow's (``pandas.ArrowDtype``): NumPy types would differ between partitions with and without
         nulls. Needs ``lamella[dask]``.
+
+        Example:
+            >>> frame = table.scan("price > 99.5").to_dask()
+            >>> frame.npartitions, len(frame)
+            (2, 6)
         """
         frames = library("dask.dataframe", "to_dask", "dask")
         parts = self.fragments()
@@ -274,7 +328,12 @@ class Scan(Rows):
         return cast("dask.dataframe.DataFrame", frames.from_map(read_frame, parts, meta=empty))
 
     def count(self) -> int:
-        """Return the number of rows: from statistics where they prove it, otherwise by reading the filter's columns."""
+        """Return the number of rows: from statistics where they prove it, otherwise by reading the filter's columns.
+
+        Example:
+            >>> table.scan("price > 99.5").count()
+            6
+        """
         request = self._request
         if self._made is None and self._only is None:
             answer = self._table.aggregate(["count(*)"], request.filter, **request.shared_arguments())
@@ -292,7 +351,12 @@ class Scan(Rows):
 
     def to_json_rows(self) -> Iterator[list[Any]]:
         """Yield rows as lists of JSON values in the order of the columns; see
-        :mod:`lamella.snapshot.rows.json_values`."""
+        :mod:`lamella.snapshot.rows.json_values`.
+
+        Example:
+            >>> next(table.scan("price > 125", ["id", "day"]).to_json_rows())
+            [13, '2024-06-01']
+        """
         columns = self._planned().recipe.output
         for batch in self.to_batches():
             yield from json_rows(pa.Table.from_batches([batch]), columns)
@@ -313,13 +377,24 @@ class Scan(Rows):
 
         Raises InvalidRequest for other aggregates and for a scan with a limit, LimitExceeded if more would have to be
         read than may be, and for a sum of more than 38 digits.
+
+        Example:
+            >>> rows = table.scan("price > 65").aggregate(["count(*)", "sum(amount)"], group_by=["country"])
+            >>> rows.sort_by("country").to_pylist()[0]
+            {'country': 'DE', 'count(*)': 3, 'sum(amount)': Decimal('7')}
         """
         return self._completed(aggregates, group_by, max_blocks, max_rows)[1]
 
     def aggregate_answer(
         self, aggregates: Sequence[str], *, group_by: Sequence[str] = ()
     ) -> tuple[AggregateAnswer, tuple[PrunedBlock, ...]]:
-        """Return the result of :meth:`aggregate` as the service has it in answers, and the blocks that were read."""
+        """Return the result of :meth:`aggregate` as the service has it in answers, and the blocks that were read.
+
+        Example:
+            >>> answer, blocks_read = table.scan("price > 65").aggregate_answer(["count(*)"])
+            >>> answer.complete, len(blocks_read)
+            (True, 1)
+        """
         answer, result, read = self._completed(aggregates, group_by, None, None)
         return completed_answer(answer, result), read
 

@@ -111,14 +111,32 @@ class AsyncLakeAccess:
 
     @property
     def keys(self: AsyncCallRunner) -> AsyncKeys:
-        """The API keys of the service."""
+        """The API keys of the service.
+
+        Example:
+            >>> from lamella.snapshot.wire import Grant
+            >>> created = await lake.keys.create("loader", [Grant(role="write", namespace="shop")])
+            >>> [key.name for key in await lake.keys.list()]
+            ['loader']
+        """
         return AsyncKeys(self)
 
     @property
     def grants(self: AsyncCallRunner) -> AsyncGrants:
-        """The grants of the service."""
+        """The grants of the service.
+
+        Example:
+            >>> grant = await lake.grants.give("group:analysts", "read", "shop")
+            >>> [each.principal for each in await lake.grants.list()]
+            ['group:analysts']
+        """
         return AsyncGrants(self)
 
     async def whoami(self: AsyncCallRunner) -> WhoAmI:
-        """The identity of this client, as the service sees it, and its grants."""
+        """The identity of this client, as the service sees it, and its grants.
+
+        Example:
+            >>> (await lake.whoami()).principal
+            'anonymous'
+        """
         return await self.run(whoami_call())

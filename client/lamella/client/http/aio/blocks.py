@@ -34,6 +34,11 @@ class AsyncTableAddresses:
         The client fetches the addresses of a segment once and caches them. ``reader_features``: as in the request for
         the answer. Raises InvalidRequest (the answer has another shape), SnapshotExpired (the answer's snapshot is
         gone), ReaderFeatureMissing.
+
+        Example:
+            >>> ranges = await table.prune("price > 99.5", shape="ranges")
+            >>> len((await table.resolve(ranges)).locations)
+            2
         """
         segments = {}
         for segment_id in ranges_of(pruned).segment_id:
@@ -57,6 +62,11 @@ class AsyncTableBlocks:
 
         Raises TableNotFound, SnapshotNotFound, InvalidRequest (a recluster of a table without a cluster key),
         InvalidFilter.
+
+        Example:
+            >>> plan = await table.plan("compact")
+            >>> [len(task.blocks) for task in plan.tasks]
+            [4]
         """
         return await self._lake.run(plan_call(self._name, job, options))
 
@@ -72,6 +82,11 @@ class AsyncTableBlocks:
 
         ``sign_urls``, ``reader_features``: as in :meth:`prune`. Raises TableNotFound, SnapshotNotFound,
         ReaderFeatureMissing; with ``sign_urls`` NotSignable, LocationRefused, LimitExceeded.
+
+        Example:
+            >>> pruned = await table.prune("price > 125")
+            >>> [block.row_count for block in (await table.blocks(pruned.locations)).blocks]
+            [3]
         """
         found = blocks_calls(self._name, locations, snapshot_id, sign_urls=sign_urls, reader_features=reader_features)
         return join_answers([await self._lake.run(call) for call in found])

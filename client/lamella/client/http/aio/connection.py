@@ -92,17 +92,32 @@ class AsyncConnection:
             ModuleNotFoundError: the service is not installed: ``pip install 'lamella[service]'``.
             InvalidSettings: the settings cannot be used.
             LamellaError: the folder or its catalog cannot be used, such as one that a newer release has written.
+
+        Example:
+            >>> async with await AsyncLamella.embedded(folder) as lake:
+            ...     await lake.tables("shop")
+            ('arrivals', 'orders', 'rates')
         """
         address, transport = await open_embedded(folder, settings or {}, timeout_s)
         return cls(address, policy=policy, transport=transport, ids=ids, traces=traces)
 
     @property
     def url(self) -> str:
-        """The service's base URL; of an embedded lake the ``file://`` URL of its folder."""
+        """The service's base URL; of an embedded lake the ``file://`` URL of its folder.
+
+        Example:
+            >>> lake.url
+            'file:///.../lake'
+        """
         return str(self._exchange.address)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections.
+
+        Example:
+            >>> lake = await AsyncLamella.embedded(folder)
+            >>> await lake.close()
+        """
         await self._transport.close()
 
     async def __aenter__(self) -> Self:
@@ -123,7 +138,13 @@ class AsyncConnection:
         return client_again, (type(self), self._recipe)
 
     async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call of :mod:`lamella.client.http.call`, with retries, and return its answer."""
+        """Carry out a call of :mod:`lamella.client.http.call`, with retries, and return its answer.
+
+        Example:
+            >>> from lamella.client.http.tables import tables_call
+            >>> (await lake.run(tables_call("shop"))).tables
+            ('arrivals', 'orders', 'rates')
+        """
         steps = self._exchange.steps(call, idempotency_key)
         outcome: Outcome | None = None
         try:

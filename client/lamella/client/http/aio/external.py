@@ -41,6 +41,11 @@ class AsyncTableRefresh:
 
         Raises TableNotFound, InvalidRequest (no source, or one that cannot be followed), InvalidSchema,
         BlocksRefused, ObjectNotFound, StoreError, CommitConflict.
+
+        Example:
+            >>> answer = await lake.table("shop.arrivals").refresh()
+            >>> answer.added
+            2
         """
         call = refresh_table_call(self._name, mode, strict, verify, location, allow_empty)
         if on_progress is None:
@@ -54,7 +59,12 @@ class AsyncTableRefresh:
             return await self._lake.run(call, idempotency_key)
 
     async def refresh_progress(self) -> RefreshProgress:
-        """The progress of a refresh that runs in the process that answers; raises TableNotFound."""
+        """The progress of a refresh that runs in the process that answers; raises TableNotFound.
+
+        Example:
+            >>> (await lake.table("shop.arrivals").refresh_progress()).running
+            False
+        """
         return await self._lake.run(refresh_progress_call(self._name))
 
 
@@ -79,6 +89,11 @@ class AsyncLakeExternal:
         its first file, unless ``schema`` or ``schema_from`` is given.
 
         Raises AlreadyExists, NamespaceNotFound, InvalidRequest, InvalidSchema, ObjectNotFound, NotParquet, StoreError.
+
+        Example:
+            >>> source = {"kind": "directory", "location": incoming}
+            >>> (await lake.create_external("shop.returns", source)).schema.columns[0].name
+            'id'
         """
         call = create_external_call(TableName.parse(name), source, schema, schema_from, cluster_key, properties)
         return await self.run(call, idempotency_key)

@@ -39,6 +39,10 @@ class AsyncTableHistory:
         """The snapshots, newest first, fetched page by page during iteration.
 
         Starts at the current snapshot, or at that of ``snapshot_id`` (an id, tag or number) or ``timestamp``.
+
+        Example:
+            >>> [(info.number, info.operation) async for info in table.snapshots()]
+            [(5, 'append'), (4, 'index'), (3, 'index'), (2, 'append'), (1, 'create')]
         """
         token: str | None = None
         while True:
@@ -51,7 +55,12 @@ class AsyncTableHistory:
                 return
 
     async def tags(self) -> tuple[wire.TagInfo, ...]:
-        """The tags that have not expired, by name."""
+        """The tags that have not expired, by name.
+
+        Example:
+            >>> [tag.name for tag in await table.tags()]
+            ['may']
+        """
         return (await self._lake.run(tags_call(self._name))).tags
 
     async def tag(
@@ -73,12 +82,22 @@ class AsyncTableHistory:
         an existing tag to another snapshot; it keeps its expiry unless a new one is given.
 
         Raises AlreadyExists, TagNotFound (nothing to move), SnapshotNotFound, InvalidRequest (the name).
+
+        Example:
+            >>> (await table.tag("june", max_age=datetime.timedelta(days=90))).name
+            'june'
         """
         call = put_tag_call(self._name, name, snapshot_id, timestamp, time_zone, expires_at, max_age, move)
         return await self._lake.run(call, idempotency_key)
 
     async def drop_tag(self, name: str, *, idempotency_key: str | None = None) -> None:
-        """Drop a tag; the table's retention decides how long its snapshot stays. Raises TagNotFound."""
+        """Drop a tag; the table's retention decides how long its snapshot stays. Raises TagNotFound.
+
+        Example:
+            >>> await table.drop_tag("may")
+            >>> await table.tags()
+            ()
+        """
         await self._lake.run(drop_tag_call(self._name, name), idempotency_key)
 
     async def rollback(
@@ -96,6 +115,10 @@ class AsyncTableHistory:
         snapshot; without it, concurrent commits are undone too.
 
         Raises SnapshotNotFound, CommitConflict, BlocksGone (``blocks`` names them), InvalidRequest.
+
+        Example:
+            >>> (await table.rollback("may")).row_count
+            12
         """
         call = rollback_call(self._name, snapshot_id, timestamp, time_zone, base_snapshot_id)
         return await self._lake.run(call, idempotency_key)
@@ -118,6 +141,10 @@ class AsyncTableHistory:
 
         Raises SnapshotExpired when a required snapshot is no longer in the history (``net`` does not need those in
         between), and the errors of :meth:`lamella.client.http.AsyncTable.prune`.
+
+        Example:
+            >>> [(change.operation, len(change.added)) async for change in table.changes(since="may")]
+            [('append', 1)]
         """
         whole, token = ChangesPages(), None
         while True:

@@ -48,11 +48,20 @@ class AsyncTableIndexes:
         """The table's skip indexes by name, each with its coverage; ``dropped``: also dropped indexes.
 
         ``snapshot_id``: those of an older snapshot (an id, tag or number). Raises TableNotFound, SnapshotNotFound.
+
+        Example:
+            >>> [(index.name, index.kind) for index in await table.indexes()]
+            [('by_customer', 'bloom')]
         """
         return (await self._lake.run(indexes_call(self._name, snapshot_id, dropped))).indexes
 
     async def index(self, name: str, *, snapshot_id: str | None = None) -> IndexInfo:
-        """One index, dropped or not; raises IndexNotFound."""
+        """One index, dropped or not; raises IndexNotFound.
+
+        Example:
+            >>> (await table.index("by_customer")).coverage.indexed
+            4
+        """
         return await self._lake.run(index_call(self._name, name, snapshot_id))
 
     async def create_index(
@@ -69,21 +78,45 @@ class AsyncTableIndexes:
 
         It covers no block until it is refreshed. Raises AlreadyExists (also for the name of a dropped index),
         InvalidRequest (the kind, its options, or an expression that cannot be indexed), InvalidFilter, UnknownColumn.
+
+        Example:
+            >>> (await table.create_index("by_country", "value_set", "country")).coverage.not_indexed
+            4
         """
         return await self._lake.run(
             create_index_call(self._name, name, kind, expression, options or {}, time_zone), idempotency_key
         )
 
     async def drop_index(self, name: str, *, idempotency_key: str | None = None) -> IndexInfo:
-        """Drop an index; it is no longer used, and can be restored. Raises IndexNotFound."""
+        """Drop an index; it is no longer used, and can be restored. Raises IndexNotFound.
+
+        Example:
+            >>> index = await table.drop_index("by_customer")
+            >>> await table.indexes()
+            ()
+        """
         return await self._lake.run(drop_index_call(self._name, name), idempotency_key)
 
     async def restore_index(self, name: str, *, idempotency_key: str | None = None) -> IndexInfo:
-        """Restore a dropped index with all its parts. Raises IndexNotFound."""
+        """Restore a dropped index with all its parts. Raises IndexNotFound.
+
+        Example:
+            >>> index = await table.drop_index("by_customer")
+            >>> (await table.restore_index("by_customer")).dropped_ms is None
+            True
+        """
         return await self._lake.run(restore_index_call(self._name, name), idempotency_key)
 
     async def vacuum_index(self, name: str, *, idempotency_key: str | None = None) -> IndexInfo:
-        """Remove a dropped index permanently. Raises IndexNotFound, also when the index is in use."""
+        """Remove a dropped index permanently. Raises IndexNotFound, also when the index is in use.
+
+        Example:
+            >>> index = await table.drop_index("by_customer")
+            >>> (await table.vacuum_index("by_customer")).name
+            'by_customer'
+            >>> await table.indexes(dropped=True)
+            ()
+        """
         return await self._lake.run(vacuum_index_call(self._name, name), idempotency_key)
 
     async def refresh_index(
@@ -106,6 +139,11 @@ class AsyncTableIndexes:
 
         Raises IndexNotFound, InvalidRequest, SnapshotExpired (it took longer than the table keeps snapshots),
         StoreError.
+
+        Example:
+            >>> index = await table.create_index("by_country", "value_set", "country")
+            >>> (await table.refresh_index("by_country")).indexed
+            4
         """
         parts: list[RefreshAnswer] = []
         request: RefreshRequest | None = RefreshRequest(mode=mode, max_blocks=max_blocks, max_ms=max_ms)
@@ -132,6 +170,10 @@ class AsyncTableIndexes:
         """Regroup an index's parts so that each covers the blocks of one segment, and no removed blocks.
 
         Raises IndexNotFound, InvalidRequest, StoreError.
+
+        Example:
+            >>> (await table.optimise_index("by_customer")).remaining
+            0
         """
         parts: list[OptimiseAnswer] = []
         while not parts or parts[-1].remaining:
@@ -145,5 +187,10 @@ class AsyncLakeIndexes:
     """The kinds of indexes; a part of :class:`lamella.client.AsyncLamella`."""
 
     async def index_kinds(self: AsyncCallRunner) -> tuple[IndexKind, ...]:
-        """The kinds of skip indexes that the service knows, with their options."""
+        """The kinds of skip indexes that the service knows, with their options.
+
+        Example:
+            >>> [kind.name for kind in await lake.index_kinds()]
+            ['affix', 'bloom', 'keys', 'minmax', 'ngram', 'nulls', 'ranges', 'value_set']
+        """
         return (await self.run(index_kinds_call())).kinds

@@ -57,7 +57,12 @@ class AsyncJobs:
         self._sleep = sleep
 
     async def kinds(self) -> tuple[JobKindInfo, ...]:
-        """The kinds of jobs that the service knows, by name, with their arguments as JSON schemas."""
+        """The kinds of jobs that the service knows, by name, with their arguments as JSON schemas.
+
+        Example:
+            >>> [kind.name for kind in await lake.jobs.kinds()][:3]
+            ['analyze', 'auto', 'compact']
+        """
         return (await self._lake.run(job_kinds_call())).kinds
 
     async def submit(
@@ -78,6 +83,10 @@ class AsyncJobs:
         The arguments are described at :class:`~lamella.snapshot.wire.SubmitJob`.
 
         Raises InvalidRequest (the kind or its arguments), TableNotFound, NamespaceNotFound.
+
+        Example:
+            >>> (await lake.jobs.submit("compact", "shop.orders", priority=5)).state
+            'queued'
         """
         request = submit_job_request(kind, table, arguments, priority, max_attempts, timeout_s, delay_s, unique)
         return await self._lake.run(submit_job_call(request), idempotency_key)
@@ -90,7 +99,12 @@ class AsyncJobs:
         kinds: Sequence[str] | None = None,
         page_size: int | None = None,
     ) -> AsyncIterator[JobInfo]:
-        """Jobs, newest first, without their results; pages of ``page_size`` are fetched during iteration."""
+        """Jobs, newest first, without their results; pages of ``page_size`` are fetched during iteration.
+
+        Example:
+            >>> [job.kind async for job in lake.jobs.list("shop.orders", states=["succeeded"])]
+            ['compact']
+        """
         token: str | None = None
         while True:
             page = await self._lake.run(jobs_call(table, states, kinds, page_size, token))
@@ -101,15 +115,31 @@ class AsyncJobs:
                 return
 
     async def get(self, job_id: str) -> JobInfo:
-        """The current state of a job; raises JobNotFound."""
+        """The current state of a job; raises JobNotFound.
+
+        Example:
+            >>> (await lake.jobs.get(job_id)).state
+            'succeeded'
+        """
         return await self._lake.run(job_call(job_id))
 
     async def log(self, job_id: str, *, after: int = 0, limit: int | None = None) -> JobLog:
-        """The lines of a job's log after line number ``after``; raises JobNotFound."""
+        """The lines of a job's log after line number ``after``; raises JobNotFound.
+
+        Example:
+            >>> [line.text for line in (await lake.jobs.log(job_id)).lines]
+            ['nothing to compact']
+        """
         return await self._lake.run(job_log_call(job_id, after, limit))
 
     async def follow(self, job_id: str, *, after: int = 0, poll_s: float = 1.0) -> AsyncIterator[JobLine]:
-        """The lines of a job's log as they are written, until the job ends; raises JobNotFound."""
+        """The lines of a job's log as they are written, until the job ends; raises JobNotFound.
+
+        Example:
+            >>> async for line in lake.jobs.follow(job_id):
+            ...     print(line.number, line.text)
+            1 nothing to compact
+        """
         while True:
             part = await self.log(job_id, after=after)
             for line in part.lines:
@@ -121,11 +151,24 @@ class AsyncJobs:
                 await self._sleep(poll_s)
 
     async def cancel(self, job_id: str) -> JobInfo:
-        """Cancel a job; a running job is stopped by its worker soon after. Raises JobNotFound, JobFinished."""
+        """Cancel a job; a running job is stopped by its worker soon after. Raises JobNotFound, JobFinished.
+
+        Example:
+            >>> job = await lake.jobs.submit("compact", "shop.orders")
+            >>> (await lake.jobs.cancel(job.job_id)).state
+            'cancelled'
+        """
         return await self._lake.run(cancel_job_call(job_id))
 
     async def retry(self, job_id: str) -> JobInfo:
-        """Queue a failed or cancelled job again; raises JobNotFound, JobRunning, JobFinished."""
+        """Queue a failed or cancelled job again; raises JobNotFound, JobRunning, JobFinished.
+
+        Example:
+            >>> job = await lake.jobs.submit("compact", "shop.orders")
+            >>> job = await lake.jobs.cancel(job.job_id)
+            >>> (await lake.jobs.retry(job.job_id)).state
+            'queued'
+        """
         return await self._lake.run(retry_job_call(job_id))
 
     async def wait(
@@ -134,6 +177,11 @@ class AsyncJobs:
         """Wait until a job ends, or for ``timeout_s`` seconds, and return it; ``state`` tells whether it succeeded.
 
         ``on_job`` is called each time the job was fetched. Raises JobNotFound.
+
+        Example:
+            >>> job = await lake.jobs.wait(job_id, timeout_s=60)
+            >>> job.state
+            'succeeded'
         """
         give_up_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -147,22 +195,50 @@ class AsyncJobs:
     async def claim(
         self, worker: str, lease_token: str, *, lease_s: int, kinds: Sequence[str] | None = None
     ) -> ClaimAnswer:
-        """For workers: claim the next job, if there is one. ``lease_token``: a new UUID for each job."""
+        """For workers: claim the next job, if there is one. ``lease_token``: a new UUID for each job.
+
+        Example:
+            >>> job = await lake.jobs.submit("compact", "shop.orders")
+            >>> claimed = await lake.jobs.claim("worker-1", str(uuid.uuid4()), lease_s=60)
+            >>> claimed.job.kind, claimed.table
+            ('compact', 'shop.orders')
+        """
         names = None if kinds is None else text_tuple("kinds", kinds)
         return await self._lake.run(
             claim_job_call(ClaimJob(worker=worker, lease_token=lease_token, lease_s=lease_s, kinds=names))
         )
 
     async def heartbeat(self, job_id: str, report: Heartbeat) -> HeartbeatAnswer:
-        """For workers: renew the lease of a job, and report its progress; raises JobNotFound, JobLeaseLost."""
+        """For workers: renew the lease of a job, and report its progress; raises JobNotFound, JobLeaseLost.
+
+        Example:
+            >>> from lamella.snapshot.wire import Heartbeat
+            >>> job, lease_token = await lake.jobs.submit("compact", "shop.orders"), str(uuid.uuid4())
+            >>> claimed = await lake.jobs.claim("worker-1", lease_token, lease_s=60)
+            >>> (await lake.jobs.heartbeat(job.job_id, Heartbeat(lease_token=lease_token, lease_s=60))).cancel_requested
+            False
+        """
         return await self._lake.run(heartbeat_job_call(job_id, report))
 
     async def finish(self, job_id: str, report: FinishJob) -> JobInfo:
-        """For workers: end an attempt; raises JobNotFound, JobLeaseLost."""
+        """For workers: end an attempt; raises JobNotFound, JobLeaseLost.
+
+        Example:
+            >>> from lamella.snapshot.wire import FinishJob
+            >>> job, lease_token = await lake.jobs.submit("compact", "shop.orders"), str(uuid.uuid4())
+            >>> claimed = await lake.jobs.claim("worker-1", lease_token, lease_s=60)
+            >>> (await lake.jobs.finish(job.job_id, FinishJob(lease_token=lease_token, outcome="succeeded"))).state
+            'succeeded'
+        """
         return await self._lake.run(finish_job_call(job_id, report))
 
     async def due(self) -> DueAnswer:
-        """For workers: enqueue the jobs that are due by schedules and policies."""
+        """For workers: enqueue the jobs that are due by schedules and policies.
+
+        Example:
+            >>> (await lake.jobs.due()).more
+            False
+        """
         return await self._lake.run(due_jobs_call())
 
 
@@ -173,32 +249,66 @@ class AsyncTableSchedules:
     _name: TableName
 
     async def schedules(self) -> tuple[ScheduleInfo, ...]:
-        """The schedules, by name; raises TableNotFound."""
+        """The schedules, by name; raises TableNotFound.
+
+        Example:
+            >>> [(schedule.name, schedule.kind) for schedule in await table.schedules()]
+            [('nightly', 'compact')]
+        """
         return (await self._lake.run(schedules_call(self._name))).schedules
 
     async def schedule(self, name: str) -> ScheduleInfo:
-        """One schedule; raises ScheduleNotFound, TableNotFound."""
+        """One schedule; raises ScheduleNotFound, TableNotFound.
+
+        Example:
+            >>> (await table.schedule("nightly")).cron
+            '0 3 * * *'
+        """
         return await self._lake.run(schedule_call(self._name, name))
 
     async def set_schedule(self, name: str, schedule: PutSchedule | Mapping[str, Any]) -> ScheduleInfo:
-        """Create or replace a schedule, which may be a dictionary, as in HTTP; raises InvalidRequest, TableNotFound."""
+        """Create or replace a schedule, which may be a dictionary, as in HTTP; raises InvalidRequest, TableNotFound.
+
+        Example:
+            >>> (await table.set_schedule("hourly", {"kind": "compact", "every_s": 3_600})).enabled
+            True
+        """
         return await self._lake.run(put_schedule_call(self._name, name, schedule))
 
     async def drop_schedule(self, name: str, *, idempotency_key: str | None = None) -> None:
-        """Drop a schedule; jobs that it submitted stay. Raises ScheduleNotFound, TableNotFound."""
+        """Drop a schedule; jobs that it submitted stay. Raises ScheduleNotFound, TableNotFound.
+
+        Example:
+            >>> await table.drop_schedule("nightly")
+            >>> await table.schedules()
+            ()
+        """
         await self._lake.run(drop_schedule_call(self._name, name), idempotency_key)
 
     async def policy(self) -> PolicyInfo:
-        """The policy and the result of its last check; raises PolicyNotFound, TableNotFound."""
+        """The policy and the result of its last check; raises PolicyNotFound, TableNotFound.
+
+        Example:
+            >>> (await table.policy()).policy.compact.small_blocks
+            100
+        """
         return await self._lake.run(policy_call(self._name))
 
     async def set_policy(self, policy: Policy | Mapping[str, Any]) -> PolicyInfo:
         """Create or replace the whole policy, which may be a dictionary, as in HTTP.
 
         Raises InvalidRequest, TableNotFound.
+
+        Example:
+            >>> (await table.set_policy({"compact": {"small_blocks": 50}})).policy.compact.small_blocks
+            50
         """
         return await self._lake.run(put_policy_call(self._name, policy))
 
     async def drop_policy(self, *, idempotency_key: str | None = None) -> None:
-        """Drop the policy; jobs that it submitted stay. Raises PolicyNotFound, TableNotFound."""
+        """Drop the policy; jobs that it submitted stay. Raises PolicyNotFound, TableNotFound.
+
+        Example:
+            >>> await table.drop_policy()
+        """
         await self._lake.run(drop_policy_call(self._name), idempotency_key)

@@ -25,7 +25,12 @@ class AsyncTableLayout:
     _name: TableName
 
     async def cluster_key(self) -> ClusterKeyInfo:
-        """The current cluster key; raises TableNotFound."""
+        """The current cluster key; raises TableNotFound.
+
+        Example:
+            >>> (await table.cluster_key()).columns
+            ('day',)
+        """
         return await self._lake.run(cluster_key_call(self._name))
 
     async def cluster_by(
@@ -43,6 +48,10 @@ class AsyncTableLayout:
 
         Raises UnknownColumn, InvalidFilter, InvalidRequest, CommitConflict (the key was changed), SnapshotNotFound,
         TableNotFound.
+
+        Example:
+            >>> (await table.cluster_by(["country", "day"])).columns
+            ('country', 'day')
         """
         return await self._lake.run(cluster_by_call(self._name, columns, kind, base_snapshot_id), idempotency_key)
 
@@ -64,6 +73,11 @@ class AsyncTableLayout:
 
         Raises UnknownColumn, InvalidRequest (no key), InvalidFilter, FilterTypeMismatch, SnapshotNotFound,
         TableNotFound.
+
+        Example:
+            >>> clustering = await table.clustering(["price"])
+            >>> clustering.blocks_total, clustering.depth.max_depth
+            (4, 1)
         """
         return await self._lake.run(
             clustering_call(self._name, key, kind, snapshot_id, where, time_zone, case_sensitive, recorded)
@@ -87,6 +101,10 @@ class AsyncTableLayout:
         finished parts are kept if it is interrupted. ``dry_run``: only return what the first part would do.
 
         Raises UnknownColumn, InvalidRequest, TableNotFound, StoreError.
+
+        Example:
+            >>> (await table.regroup(dry_run=True)).remaining
+            0
         """
         request = RegroupRequest(
             key=text_tuple("key", key),

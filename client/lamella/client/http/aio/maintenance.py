@@ -58,6 +58,10 @@ class AsyncTableMaintenance:
         called after each part.
 
         Raises TableNotFound, InvalidRequest, ManifestError, StoreError.
+
+        Example:
+            >>> (await table.vacuum(older_than="7d")).executed
+            False
         """
         parts = []
         request: VacuumRequest | None = VacuumRequest(
@@ -76,21 +80,46 @@ class AsyncTableMaintenance:
 
         :class:`lamella.client.http.SnapshotLease` renews a lease while a block of code runs. Raises TableNotFound,
         SnapshotNotFound, SnapshotExpired.
+
+        Example:
+            >>> lease = await table.lease("nightly export", ttl_s=3_600)
+            >>> lease.snapshot_id == (await table.info()).snapshot_id
+            True
         """
         return await self._lake.run(
             lease_call(self._name, LeaseRequest(ttl_s=ttl_s, owner=owner, snapshot_id=snapshot_id))
         )
 
     async def renew_lease(self, lease_id: str, *, ttl_s: int = 600) -> LeaseInfo:
-        """Extend a lease to ``ttl_s`` seconds from now; raises LeaseNotFound, also when the lease has expired."""
+        """Extend a lease to ``ttl_s`` seconds from now; raises LeaseNotFound, also when the lease has expired.
+
+        Example:
+            >>> lease = await table.lease("nightly export", ttl_s=60)
+            >>> renewed = await table.renew_lease(lease.lease_id, ttl_s=600)
+            >>> renewed.expires_at_ms > lease.expires_at_ms
+            True
+        """
         return await self._lake.run(renew_lease_call(self._name, lease_id, ttl_s))
 
     async def release_lease(self, lease_id: str) -> None:
-        """End a lease; no error when it does not exist."""
+        """End a lease; no error when it does not exist.
+
+        Example:
+            >>> lease = await table.lease("nightly export")
+            >>> await table.release_lease(lease.lease_id)
+            >>> await table.leases()
+            ()
+        """
         await self._lake.run(release_lease_call(self._name, lease_id))
 
     async def leases(self) -> tuple[LeaseInfo, ...]:
-        """The leases that have not expired, oldest first."""
+        """The leases that have not expired, oldest first.
+
+        Example:
+            >>> lease = await table.lease("nightly export")
+            >>> [each.owner for each in await table.leases()]
+            ['nightly export']
+        """
         return (await self._lake.run(leases_call(self._name))).leases
 
     async def health(self) -> TableHealth:
@@ -98,6 +127,10 @@ class AsyncTableMaintenance:
 
         The service measures a table soon after a commit; ``snapshot_id`` says of which snapshot the figures are, and
         ``commits_since`` how many commits there were after it. Raises TableNotFound, Unavailable.
+
+        Example:
+            >>> (await table.health()).cluster_key
+            ('day',)
         """
         return await self._lake.run(health_call(self._name))
 
@@ -115,6 +148,11 @@ class AsyncLakeMaintenance:
         """Delete dropped tables whose grace period is over, with their files.
 
         The arguments are those of :meth:`AsyncTableMaintenance.vacuum`; ``tables`` in the answer names the tables.
+
+        Example:
+            >>> await lake.drop_table("shop.rates", purge=True)
+            >>> len((await lake.purge_dropped(execute=True)).tables)
+            1
         """
         request = VacuumRequest(execute=execute, include_external_blocks=include_external_blocks)
         parts: list[VacuumAnswer] = []
@@ -140,6 +178,10 @@ class AsyncTableVerification:
         ``docs/verify.md``.
 
         ``on_part`` is called after each part. Raises TableNotFound, SnapshotNotFound, InvalidRequest.
+
+        Example:
+            >>> (await table.verify()).findings
+            ()
         """
         parts = []
         async for part in self.verify_parts(**options):
@@ -150,7 +192,13 @@ class AsyncTableVerification:
 
     async def verify_parts(self, **options: Unpack[VerifyOptions]) -> AsyncIterator[VerifyAnswer]:
         """Like :meth:`verify`, part by part during iteration; each part takes about ``max_ms``. All parts are of the
-        same snapshot, even if others commit in between."""
+        same snapshot, even if others commit in between.
+
+        Example:
+            >>> async for part in table.verify_parts(deep=True):
+            ...     print(part.findings)
+            ()
+        """
         request: VerifyRequest | None = verify_request(options)
         while request is not None:
             part = await self._lake.run(verify_call(self._name, request))

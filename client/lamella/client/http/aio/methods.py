@@ -34,7 +34,13 @@ class AsyncLakeMethods(
 
     @property
     def jobs(self) -> AsyncJobs:
-        """The jobs of the service; see ``docs/jobs.md``."""
+        """The jobs of the service; see ``docs/jobs.md``.
+
+        Example:
+            >>> job = await lake.jobs.submit("compact", "shop.orders")
+            >>> job.state
+            'queued'
+        """
         return AsyncJobs(self, self._sleep)
 
 
@@ -64,12 +70,22 @@ class AsyncTableMethods(
 
     @property
     def namespace(self) -> str:
-        """The name of the namespace."""
+        """The name of the namespace.
+
+        Example:
+            >>> lake.table("shop.orders").namespace
+            'shop'
+        """
         return self._name.namespace
 
     @property
     def name(self) -> str:
-        """The name of the table in its namespace."""
+        """The name of the table in its namespace.
+
+        Example:
+            >>> lake.table("shop.orders").name
+            'orders'
+        """
         return self._name.table
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:

@@ -74,6 +74,11 @@ class AsyncTablePrune:
 
         Raises InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, TableNotFound, SnapshotNotFound,
         ReaderFeatureMissing; with ``sign_urls`` NotSignable and LocationRefused.
+
+        Example:
+            >>> pruned = await table.prune((col("price") > 99.5) & col("country").is_in(["DE", "FR"]))
+            >>> pruned.block_count, pruned.report.blocks_total
+            (2, 4)
         """
         behind = stages(limit, order_by, join, residuals, segments, max_ms, page_size, sign_urls, reader_features)
         call = prune_call(
@@ -106,6 +111,10 @@ class AsyncTablePrune:
 
         All pages are of the first page's snapshot. Together they are the complete answer, without gaps or duplicates,
         even if others commit in between.
+
+        Example:
+            >>> [page.block_count async for page in table.prune_pages("price > 0", page_size=3)]
+            [3, 1]
         """
         return self._pages(first_page_call(self._name, filter, columns, page_size, options))
 
@@ -134,6 +143,11 @@ class AsyncTablePrune:
 
         The other arguments and the errors are those of :meth:`prune`; ``filter`` in an error's details is the number of
         the filter.
+
+        Example:
+            >>> answers = await table.prune_batch(["price > 125", "customer = 'c1'"])
+            >>> [answer.block_count for answer in answers]
+            [1, 3]
         """
         body = batch_body(
             filters,
@@ -166,6 +180,11 @@ class AsyncTablePrune:
 
         A snapshot is given by id, tag or time; the second is by default the current one. Names and types in the filter
         are those of the newer snapshot. Raises the errors of :meth:`prune`.
+
+        Example:
+            >>> diff = await table.diff("may", filter="price > 99.5")
+            >>> len(diff.added), len(diff.removed)
+            (1, 0)
         """
         body = diff_body(
             from_snapshot_id,
@@ -205,6 +224,11 @@ class AsyncTablePrune:
         To have the missing rows read as well, use ``scan(filter).aggregate(...)``.
 
         Raises the errors of :meth:`prune`, and InvalidRequest for any other aggregate.
+
+        Example:
+            >>> answer = await table.aggregate(["count(*)", "max(price)"], "day >= '2024-06-01'")
+            >>> answer.complete
+            True
         """
         call = aggregate_call(
             self._name,

@@ -41,11 +41,21 @@ class AsyncLakeTables:
     """Namespaces and tables; a part of :class:`lamella.client.AsyncLamella`."""
 
     async def config(self: AsyncCallRunner) -> wire.ServiceConfig:
-        """The service's version and limits, and the lifetime of idempotency keys."""
+        """The service's version and limits, and the lifetime of idempotency keys.
+
+        Example:
+            >>> (await lake.config()).page_size_max
+            1000
+        """
         return await self.run(config_call())
 
     async def namespaces(self: AsyncCallRunner) -> tuple[wire.NamespaceInfo, ...]:
-        """All namespaces."""
+        """All namespaces.
+
+        Example:
+            >>> [namespace.name for namespace in await lake.namespaces()]
+            ['shop']
+        """
         return (await self.run(namespaces_call())).namespaces
 
     async def create_namespace(
@@ -55,7 +65,12 @@ class AsyncLakeTables:
         *,
         idempotency_key: str | None = None,
     ) -> wire.NamespaceInfo:
-        """Create a namespace; raises AlreadyExists."""
+        """Create a namespace; raises AlreadyExists.
+
+        Example:
+            >>> (await lake.create_namespace("web", {"team": "sales"})).name
+            'web'
+        """
         return await self.run(create_namespace_call(name, properties or {}), idempotency_key)
 
     async def change_namespace(
@@ -69,19 +84,39 @@ class AsyncLakeTables:
         """Set and remove properties of a namespace; others stay. Raises NamespaceNotFound.
 
         Only an admin of the whole service can set quotas (``lamella.quota.tables``, ``.blocks``, ``.bytes``).
+
+        Example:
+            >>> info = await lake.change_namespace("shop", set={"team": "sales"})
+            >>> info.properties["team"]
+            'sales'
         """
         return await self.run(change_namespace_call(name, set or {}, remove), idempotency_key)
 
     async def namespace_quota(self: AsyncCallRunner, name: str) -> wire.NamespaceQuota:
-        """The usage and quotas of a namespace; raises NamespaceNotFound."""
+        """The usage and quotas of a namespace; raises NamespaceNotFound.
+
+        Example:
+            >>> (await lake.namespace_quota("shop")).tables
+            QuotaUse(used=3, maximum=None)
+        """
         return await self.run(namespace_quota_call(name))
 
     async def drop_namespace(self: AsyncCallRunner, name: str, *, idempotency_key: str | None = None) -> None:
-        """Drop an empty namespace; raises NamespaceNotFound, NamespaceNotEmpty."""
+        """Drop an empty namespace; raises NamespaceNotFound, NamespaceNotEmpty.
+
+        Example:
+            >>> namespace = await lake.create_namespace("web")
+            >>> await lake.drop_namespace("web")
+        """
         await self.run(drop_namespace_call(name), idempotency_key)
 
     async def tables(self: AsyncCallRunner, namespace: str) -> tuple[str, ...]:
-        """The names of a namespace's tables; raises NamespaceNotFound."""
+        """The names of a namespace's tables; raises NamespaceNotFound.
+
+        Example:
+            >>> await lake.tables("shop")
+            ('arrivals', 'orders', 'rates')
+        """
         return Names((await self.run(tables_call(namespace))).tables)
 
     async def create_table(
@@ -104,6 +139,11 @@ class AsyncLakeTables:
 
         Raises AlreadyExists, NamespaceNotFound, InvalidSchema, UnknownColumn (in the cluster key), NotParquet,
         InvalidFilter (the condition of a constraint).
+
+        Example:
+            >>> columns = {"id": "int64", "day": "date"}
+            >>> (await lake.create_table("shop.visits", schema=columns, cluster_key=["day"])).cluster_key
+            ('day',)
         """
         call = create_table_call(
             TableName.parse(name), schema, schema_from, cluster_key, properties or {}, cluster_kind, checks
@@ -124,6 +164,11 @@ class AsyncLakeTables:
         ``base_snapshot_id``: only if this is its current snapshot.
 
         Raises NamespaceNotFound, TableNotFound, CommitConflict (another snapshot is the current one).
+
+        Example:
+            >>> await lake.drop_table("shop.orders")
+            >>> await lake.tables("shop")
+            ('arrivals', 'rates')
         """
         await self.run(drop_table_call(TableName.parse(name), purge, base_snapshot_id), idempotency_key)
 
@@ -133,12 +178,22 @@ class AsyncLakeTables:
         """Rename a table; with another namespace in ``new_name`` it moves there. Nothing else of it changes.
 
         Raises NamespaceNotFound, TableNotFound, AlreadyExists (the name is taken), QuotaExceeded.
+
+        Example:
+            >>> (await lake.rename_table("shop.orders", "shop.sales")).name
+            'sales'
         """
         call = rename_table_call(TableName.parse(name), TableName.parse(new_name))
         return await self.run(call, idempotency_key)
 
     async def dropped_tables(self: AsyncCallRunner, namespace: str) -> tuple[wire.DroppedTable, ...]:
-        """The dropped tables of a namespace that can be restored, last dropped first; raises NamespaceNotFound."""
+        """The dropped tables of a namespace that can be restored, last dropped first; raises NamespaceNotFound.
+
+        Example:
+            >>> await lake.drop_table("shop.orders")
+            >>> [dropped.name for dropped in await lake.dropped_tables("shop")]
+            ['orders']
+        """
         return (await self.run(dropped_tables_call(namespace))).tables
 
     async def undrop_table(
@@ -155,6 +210,11 @@ class AsyncLakeTables:
         ``as_name``: a new table name. With ``table_id``, the table with this id is restored under ``name``.
 
         Raises TableNotFound, NamespaceNotFound, AlreadyExists (the name is taken).
+
+        Example:
+            >>> await lake.drop_table("shop.orders")
+            >>> (await lake.undrop_table("shop.orders")).row_count
+            15
         """
         return await self.run(undrop_table_call(TableName.parse(name), table_id, as_name), idempotency_key)
 
@@ -166,11 +226,22 @@ class AsyncTableContents:
     _name: TableName
 
     async def info(self) -> wire.TableInfo:
-        """The current state of the table; raises TableNotFound."""
+        """The current state of the table; raises TableNotFound.
+
+        Example:
+            >>> info = await table.info()
+            >>> info.row_count, info.block_count
+            (15, 4)
+        """
         return await self._lake.run(table_call(self._name))
 
     async def schema(self) -> wire.SchemaInfo:
-        """The table's current and earlier columns; raises TableNotFound."""
+        """The table's current and earlier columns; raises TableNotFound.
+
+        Example:
+            >>> [column.name for column in (await table.schema()).schema.columns]
+            ['id', 'day', 'country', 'customer', 'price', 'amount', 'note']
+        """
         return await self._lake.run(schema_call(self._name))
 
     async def evolve(
@@ -186,6 +257,12 @@ class AsyncTableContents:
         this is the current schema.
 
         Raises UnknownColumn, InvalidSchema, InvalidRequest (nothing would change), SchemaConflict, TableNotFound.
+
+        Example:
+            >>> from lamella.snapshot.schema.evolution import RenameColumn
+            >>> changed = await table.evolve([RenameColumn(column="note", name="remark")])
+            >>> changed.schema.columns[-1].name
+            'remark'
         """
         return await self._lake.run(evolve_call(self._name, changes, base_schema_id), idempotency_key)
 
@@ -221,6 +298,11 @@ class AsyncTableContents:
         ``take_replaced``: also register files that were in the table before and whose rows were replaced or removed by
         a rewrite, a delete or another commit. Rows that a compaction has moved to other files are then in the table
         twice.
+
+        Example:
+            >>> answer = await table.register([f"{incoming}/july.parquet"])
+            >>> answer.registered, answer.row_count
+            (1, 2)
         """
         call = register_call(
             self._name,
@@ -270,6 +352,11 @@ class AsyncTableContents:
 
         Raises DuplicateBlock, CommitConflict (blocks to be removed or changed are gone, or others changed the same
         rows; NewMatches: matching blocks were added; ReadConflict: ``reads`` changed), SchemaConflict, ObjectNotFound.
+
+        Example:
+            >>> answer = await table.commit(properties={"owner": "sales"}, operation="set")
+            >>> (await table.info()).properties["owner"]
+            'sales'
         """
         call = commit_call(
             self._name,
@@ -292,7 +379,12 @@ class AsyncTableContents:
         return await self._lake.run(call, idempotency_key)
 
     async def snapshot(self, snapshot_id: str) -> Snapshot:
-        """The manifest of a snapshot, by id, tag or number; raises SnapshotNotFound."""
+        """The manifest of a snapshot, by id, tag or number; raises SnapshotNotFound.
+
+        Example:
+            >>> (await table.snapshot("may")).summary.row_count
+            12
+        """
         return await self._lake.run(snapshot_call(self._name, snapshot_id))
 
     async def segment(
@@ -303,5 +395,11 @@ class AsyncTableContents:
         ``reader_features``: what the caller supports when it reads the blocks.
 
         Raises SegmentNotFound, SnapshotNotFound, ReaderFeatureMissing.
+
+        Example:
+            >>> snapshot = await table.snapshot((await table.info()).snapshot_id)
+            >>> segment = await table.segment(snapshot.segments[0].segment_id)
+            >>> len(segment.blocks)
+            3
         """
         return await self._lake.run(segment_call(self._name, segment_id, snapshot_id, reader_features))

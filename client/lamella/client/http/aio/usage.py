@@ -28,7 +28,12 @@ class AsyncTableUsage:
     _name: TableName
 
     async def prune_rates(self, since_s: int = _DAY_S) -> PruneRatesAnswer:
-        """Prune rates of the last ``since_s`` seconds, over all clients; raises TableNotFound."""
+        """Prune rates of the last ``since_s`` seconds, over all clients; raises TableNotFound.
+
+        Example:
+            >>> (await table.prune_rates(since_s=3_600)).bucket_s
+            300
+        """
         return await self._lake.run(prune_rates_call(self._name, since_s))
 
 
@@ -36,7 +41,12 @@ class AsyncLakeAudit:
     """The audit trail and the service's rates; a part of :class:`lamella.client.AsyncLamella`."""
 
     async def service_rates(self: AsyncCallRunner, since_s: int = _DAY_S) -> ServiceRatesAnswer:
-        """What the service did in the last ``since_s`` seconds: requests, quantiles, errors, commits."""
+        """What the service did in the last ``since_s`` seconds: requests, quantiles, errors, commits.
+
+        Example:
+            >>> (await lake.service_rates(since_s=3_600)).bucket_s
+            300
+        """
         return await self.run(service_rates_call(since_s))
 
     async def audit(
@@ -45,6 +55,10 @@ class AsyncLakeAudit:
         """The requested changes, newest first, including refused ones.
 
         ``table``: only entries about ``namespace.table``. Pages of ``page_size`` are fetched during iteration.
+
+        Example:
+            >>> [(entry.operation, entry.status) async for entry in lake.audit("shop.arrivals")]
+            [('create_table', 201)]
         """
         token: str | None = None
         while True:
@@ -78,14 +92,31 @@ class AsyncTableFeedback:
         Raises InvalidRequest (the service or the table does not accept feedback, or a location is not a block),
         InvalidFilter,
         UnknownColumn, SnapshotNotFound, TableNotFound.
+
+        Example:
+            >>> filter = "country = 'FR' AND note = 'gift'"
+            >>> pruned = await table.prune(filter)
+            >>> answer = await table.report_empty(filter, pruned.locations, snapshot_id=pruned.snapshot_id)
+            >>> answer.remembered
+            4
         """
         calls = report_calls(self._name, filter, locations, snapshot_id, time_zone, case_sensitive)
         return merge_reports([await self._lake.run(call) for call in calls])
 
     async def feedback(self) -> FeedbackInfo:
-        """The amount of feedback stored for the table; raises TableNotFound."""
+        """The amount of feedback stored for the table; raises TableNotFound.
+
+        Example:
+            >>> (await table.feedback()).facts
+            0
+        """
         return await self._lake.run(feedback_call(self._name))
 
     async def clear_feedback(self) -> int:
-        """Delete all feedback; returns the number of deleted facts. Raises TableNotFound."""
+        """Delete all feedback; returns the number of deleted facts. Raises TableNotFound.
+
+        Example:
+            >>> await table.clear_feedback()
+            0
+        """
         return (await self._lake.run(clear_feedback_call(self._name))).facts

@@ -110,14 +110,32 @@ class LakeAccess:
 
     @property
     def keys(self: CallRunner) -> Keys:
-        """The API keys of the service."""
+        """The API keys of the service.
+
+        Example:
+            >>> from lamella.snapshot.wire import Grant
+            >>> created = lake.keys.create("loader", [Grant(role="write", namespace="shop")])
+            >>> [key.name for key in lake.keys.list()]
+            ['loader']
+        """
         return Keys(self)
 
     @property
     def grants(self: CallRunner) -> Grants:
-        """The grants of the service."""
+        """The grants of the service.
+
+        Example:
+            >>> grant = lake.grants.give("group:analysts", "read", "shop")
+            >>> [each.principal for each in lake.grants.list()]
+            ['group:analysts']
+        """
         return Grants(self)
 
     def whoami(self: CallRunner) -> WhoAmI:
-        """The identity of this client, as the service sees it, and its grants."""
+        """The identity of this client, as the service sees it, and its grants.
+
+        Example:
+            >>> lake.whoami().principal
+            'anonymous'
+        """
         return self.run(whoami_call())

@@ -35,6 +35,11 @@ class TableAddresses:
         The client fetches the addresses of a segment once and caches them. ``reader_features``: as in the request for
         the answer. Raises InvalidRequest (the answer has another shape), SnapshotExpired (the answer's snapshot is
         gone), ReaderFeatureMissing.
+
+        Example:
+            >>> ranges = table.prune("price > 99.5", shape="ranges")
+            >>> len(table.resolve(ranges).locations)
+            2
         """
         segments = {}
         for segment_id in ranges_of(pruned).segment_id:
@@ -58,6 +63,11 @@ class TableBlocks:
 
         Raises TableNotFound, SnapshotNotFound, InvalidRequest (a recluster of a table without a cluster key),
         InvalidFilter.
+
+        Example:
+            >>> plan = table.plan("compact")
+            >>> [len(task.blocks) for task in plan.tasks]
+            [4]
         """
         return self._lake.run(plan_call(self._name, job, options))
 
@@ -73,6 +83,11 @@ class TableBlocks:
 
         ``sign_urls``, ``reader_features``: as in :meth:`prune`. Raises TableNotFound, SnapshotNotFound,
         ReaderFeatureMissing; with ``sign_urls`` NotSignable, LocationRefused, LimitExceeded.
+
+        Example:
+            >>> pruned = table.prune("price > 125")
+            >>> [block.row_count for block in table.blocks(pruned.locations).blocks]
+            [3]
         """
         found = blocks_calls(self._name, locations, snapshot_id, sign_urls=sign_urls, reader_features=reader_features)
         return join_answers([self._lake.run(call) for call in found])

@@ -93,17 +93,32 @@ class Connection:
             ModuleNotFoundError: the service is not installed: ``pip install 'lamella[service]'``.
             InvalidSettings: the settings cannot be used.
             LamellaError: the folder or its catalog cannot be used, such as one that a newer release has written.
+
+        Example:
+            >>> with Lamella.embedded(folder) as lake:
+            ...     lake.tables("shop")
+            ('arrivals', 'orders', 'rates')
         """
         address, transport = open_embedded(folder, settings or {}, timeout_s)
         return cls(address, policy=policy, transport=transport, ids=ids, traces=traces)
 
     @property
     def url(self) -> str:
-        """The service's base URL; of an embedded lake the ``file://`` URL of its folder."""
+        """The service's base URL; of an embedded lake the ``file://`` URL of its folder.
+
+        Example:
+            >>> lake.url
+            'file:///.../lake'
+        """
         return str(self._exchange.address)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections.
+
+        Example:
+            >>> lake = Lamella.embedded(folder)
+            >>> lake.close()
+        """
         self._transport.close()
 
     def __enter__(self) -> Self:
@@ -124,7 +139,13 @@ class Connection:
         return client_again, (type(self), self._recipe)
 
     def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Carry out a call of :mod:`lamella.client.http.call`, with retries, and return its answer."""
+        """Carry out a call of :mod:`lamella.client.http.call`, with retries, and return its answer.
+
+        Example:
+            >>> from lamella.client.http.tables import tables_call
+            >>> lake.run(tables_call("shop")).tables
+            ('arrivals', 'orders', 'rates')
+        """
         steps = self._exchange.steps(call, idempotency_key)
         outcome: Outcome | None = None
         try:

@@ -42,6 +42,11 @@ class TableRefresh:
 
         Raises TableNotFound, InvalidRequest (no source, or one that cannot be followed), InvalidSchema,
         BlocksRefused, ObjectNotFound, StoreError, CommitConflict.
+
+        Example:
+            >>> answer = lake.table("shop.arrivals").refresh()
+            >>> answer.added
+            2
         """
         call = refresh_table_call(self._name, mode, strict, verify, location, allow_empty)
         if on_progress is None:
@@ -55,7 +60,12 @@ class TableRefresh:
             return self._lake.run(call, idempotency_key)
 
     def refresh_progress(self) -> RefreshProgress:
-        """The progress of a refresh that runs in the process that answers; raises TableNotFound."""
+        """The progress of a refresh that runs in the process that answers; raises TableNotFound.
+
+        Example:
+            >>> lake.table("shop.arrivals").refresh_progress().running
+            False
+        """
         return self._lake.run(refresh_progress_call(self._name))
 
 
@@ -80,6 +90,11 @@ class LakeExternal:
         its first file, unless ``schema`` or ``schema_from`` is given.
 
         Raises AlreadyExists, NamespaceNotFound, InvalidRequest, InvalidSchema, ObjectNotFound, NotParquet, StoreError.
+
+        Example:
+            >>> source = {"kind": "directory", "location": incoming}
+            >>> lake.create_external("shop.returns", source).schema.columns[0].name
+            'id'
         """
         call = create_external_call(TableName.parse(name), source, schema, schema_from, cluster_key, properties)
         return self.run(call, idempotency_key)

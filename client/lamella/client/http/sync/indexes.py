@@ -49,11 +49,20 @@ class TableIndexes:
         """The table's skip indexes by name, each with its coverage; ``dropped``: also dropped indexes.
 
         ``snapshot_id``: those of an older snapshot (an id, tag or number). Raises TableNotFound, SnapshotNotFound.
+
+        Example:
+            >>> [(index.name, index.kind) for index in table.indexes()]
+            [('by_customer', 'bloom')]
         """
         return self._lake.run(indexes_call(self._name, snapshot_id, dropped)).indexes
 
     def index(self, name: str, *, snapshot_id: str | None = None) -> IndexInfo:
-        """One index, dropped or not; raises IndexNotFound."""
+        """One index, dropped or not; raises IndexNotFound.
+
+        Example:
+            >>> table.index("by_customer").coverage.indexed
+            4
+        """
         return self._lake.run(index_call(self._name, name, snapshot_id))
 
     def create_index(
@@ -70,21 +79,45 @@ class TableIndexes:
 
         It covers no block until it is refreshed. Raises AlreadyExists (also for the name of a dropped index),
         InvalidRequest (the kind, its options, or an expression that cannot be indexed), InvalidFilter, UnknownColumn.
+
+        Example:
+            >>> table.create_index("by_country", "value_set", "country").coverage.not_indexed
+            4
         """
         return self._lake.run(
             create_index_call(self._name, name, kind, expression, options or {}, time_zone), idempotency_key
         )
 
     def drop_index(self, name: str, *, idempotency_key: str | None = None) -> IndexInfo:
-        """Drop an index; it is no longer used, and can be restored. Raises IndexNotFound."""
+        """Drop an index; it is no longer used, and can be restored. Raises IndexNotFound.
+
+        Example:
+            >>> index = table.drop_index("by_customer")
+            >>> table.indexes()
+            ()
+        """
         return self._lake.run(drop_index_call(self._name, name), idempotency_key)
 
     def restore_index(self, name: str, *, idempotency_key: str | None = None) -> IndexInfo:
-        """Restore a dropped index with all its parts. Raises IndexNotFound."""
+        """Restore a dropped index with all its parts. Raises IndexNotFound.
+
+        Example:
+            >>> index = table.drop_index("by_customer")
+            >>> table.restore_index("by_customer").dropped_ms is None
+            True
+        """
         return self._lake.run(restore_index_call(self._name, name), idempotency_key)
 
     def vacuum_index(self, name: str, *, idempotency_key: str | None = None) -> IndexInfo:
-        """Remove a dropped index permanently. Raises IndexNotFound, also when the index is in use."""
+        """Remove a dropped index permanently. Raises IndexNotFound, also when the index is in use.
+
+        Example:
+            >>> index = table.drop_index("by_customer")
+            >>> table.vacuum_index("by_customer").name
+            'by_customer'
+            >>> table.indexes(dropped=True)
+            ()
+        """
         return self._lake.run(vacuum_index_call(self._name, name), idempotency_key)
 
     def refresh_index(
@@ -107,6 +140,11 @@ class TableIndexes:
 
         Raises IndexNotFound, InvalidRequest, SnapshotExpired (it took longer than the table keeps snapshots),
         StoreError.
+
+        Example:
+            >>> index = table.create_index("by_country", "value_set", "country")
+            >>> table.refresh_index("by_country").indexed
+            4
         """
         parts: list[RefreshAnswer] = []
         request: RefreshRequest | None = RefreshRequest(mode=mode, max_blocks=max_blocks, max_ms=max_ms)
@@ -133,6 +171,10 @@ class TableIndexes:
         """Regroup an index's parts so that each covers the blocks of one segment, and no removed blocks.
 
         Raises IndexNotFound, InvalidRequest, StoreError.
+
+        Example:
+            >>> table.optimise_index("by_customer").remaining
+            0
         """
         parts: list[OptimiseAnswer] = []
         while not parts or parts[-1].remaining:
@@ -146,5 +188,10 @@ class LakeIndexes:
     """The kinds of indexes; a part of :class:`lamella.client.Lamella`."""
 
     def index_kinds(self: CallRunner) -> tuple[IndexKind, ...]:
-        """The kinds of skip indexes that the service knows, with their options."""
+        """The kinds of skip indexes that the service knows, with their options.
+
+        Example:
+            >>> [kind.name for kind in lake.index_kinds()]
+            ['affix', 'bloom', 'keys', 'minmax', 'ngram', 'nulls', 'ranges', 'value_set']
+        """
         return self.run(index_kinds_call()).kinds

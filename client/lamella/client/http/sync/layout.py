@@ -26,7 +26,12 @@ class TableLayout:
     _name: TableName
 
     def cluster_key(self) -> ClusterKeyInfo:
-        """The current cluster key; raises TableNotFound."""
+        """The current cluster key; raises TableNotFound.
+
+        Example:
+            >>> table.cluster_key().columns
+            ('day',)
+        """
         return self._lake.run(cluster_key_call(self._name))
 
     def cluster_by(
@@ -44,6 +49,10 @@ class TableLayout:
 
         Raises UnknownColumn, InvalidFilter, InvalidRequest, CommitConflict (the key was changed), SnapshotNotFound,
         TableNotFound.
+
+        Example:
+            >>> table.cluster_by(["country", "day"]).columns
+            ('country', 'day')
         """
         return self._lake.run(cluster_by_call(self._name, columns, kind, base_snapshot_id), idempotency_key)
 
@@ -65,6 +74,11 @@ class TableLayout:
 
         Raises UnknownColumn, InvalidRequest (no key), InvalidFilter, FilterTypeMismatch, SnapshotNotFound,
         TableNotFound.
+
+        Example:
+            >>> clustering = table.clustering(["price"])
+            >>> clustering.blocks_total, clustering.depth.max_depth
+            (4, 1)
         """
         return self._lake.run(
             clustering_call(self._name, key, kind, snapshot_id, where, time_zone, case_sensitive, recorded)
@@ -88,6 +102,10 @@ class TableLayout:
         finished parts are kept if it is interrupted. ``dry_run``: only return what the first part would do.
 
         Raises UnknownColumn, InvalidRequest, TableNotFound, StoreError.
+
+        Example:
+            >>> table.regroup(dry_run=True).remaining
+            0
         """
         request = RegroupRequest(
             key=text_tuple("key", key),

@@ -59,6 +59,10 @@ class TableMaintenance:
         called after each part.
 
         Raises TableNotFound, InvalidRequest, ManifestError, StoreError.
+
+        Example:
+            >>> table.vacuum(older_than="7d").executed
+            False
         """
         parts = []
         request: VacuumRequest | None = VacuumRequest(
@@ -77,19 +81,44 @@ class TableMaintenance:
 
         :class:`lamella.client.http.SnapshotLease` renews a lease while a block of code runs. Raises TableNotFound,
         SnapshotNotFound, SnapshotExpired.
+
+        Example:
+            >>> lease = table.lease("nightly export", ttl_s=3_600)
+            >>> lease.snapshot_id == table.info().snapshot_id
+            True
         """
         return self._lake.run(lease_call(self._name, LeaseRequest(ttl_s=ttl_s, owner=owner, snapshot_id=snapshot_id)))
 
     def renew_lease(self, lease_id: str, *, ttl_s: int = 600) -> LeaseInfo:
-        """Extend a lease to ``ttl_s`` seconds from now; raises LeaseNotFound, also when the lease has expired."""
+        """Extend a lease to ``ttl_s`` seconds from now; raises LeaseNotFound, also when the lease has expired.
+
+        Example:
+            >>> lease = table.lease("nightly export", ttl_s=60)
+            >>> renewed = table.renew_lease(lease.lease_id, ttl_s=600)
+            >>> renewed.expires_at_ms > lease.expires_at_ms
+            True
+        """
         return self._lake.run(renew_lease_call(self._name, lease_id, ttl_s))
 
     def release_lease(self, lease_id: str) -> None:
-        """End a lease; no error when it does not exist."""
+        """End a lease; no error when it does not exist.
+
+        Example:
+            >>> lease = table.lease("nightly export")
+            >>> table.release_lease(lease.lease_id)
+            >>> table.leases()
+            ()
+        """
         self._lake.run(release_lease_call(self._name, lease_id))
 
     def leases(self) -> tuple[LeaseInfo, ...]:
-        """The leases that have not expired, oldest first."""
+        """The leases that have not expired, oldest first.
+
+        Example:
+            >>> lease = table.lease("nightly export")
+            >>> [each.owner for each in table.leases()]
+            ['nightly export']
+        """
         return self._lake.run(leases_call(self._name)).leases
 
     def health(self) -> TableHealth:
@@ -97,6 +126,10 @@ class TableMaintenance:
 
         The service measures a table soon after a commit; ``snapshot_id`` says of which snapshot the figures are, and
         ``commits_since`` how many commits there were after it. Raises TableNotFound, Unavailable.
+
+        Example:
+            >>> table.health().cluster_key
+            ('day',)
         """
         return self._lake.run(health_call(self._name))
 
@@ -114,6 +147,11 @@ class LakeMaintenance:
         """Delete dropped tables whose grace period is over, with their files.
 
         The arguments are those of :meth:`TableMaintenance.vacuum`; ``tables`` in the answer names the tables.
+
+        Example:
+            >>> lake.drop_table("shop.rates", purge=True)
+            >>> len(lake.purge_dropped(execute=True).tables)
+            1
         """
         request = VacuumRequest(execute=execute, include_external_blocks=include_external_blocks)
         parts: list[VacuumAnswer] = []
@@ -139,6 +177,10 @@ class TableVerification:
         ``docs/verify.md``.
 
         ``on_part`` is called after each part. Raises TableNotFound, SnapshotNotFound, InvalidRequest.
+
+        Example:
+            >>> table.verify().findings
+            ()
         """
         parts = []
         for part in self.verify_parts(**options):
@@ -149,7 +191,13 @@ class TableVerification:
 
     def verify_parts(self, **options: Unpack[VerifyOptions]) -> Iterator[VerifyAnswer]:
         """Like :meth:`verify`, part by part during iteration; each part takes about ``max_ms``. All parts are of the
-        same snapshot, even if others commit in between."""
+        same snapshot, even if others commit in between.
+
+        Example:
+            >>> for part in table.verify_parts(deep=True):
+            ...     print(part.findings)
+            ()
+        """
         request: VerifyRequest | None = verify_request(options)
         while request is not None:
             part = self._lake.run(verify_call(self._name, request))

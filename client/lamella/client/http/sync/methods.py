@@ -35,7 +35,13 @@ class LakeMethods(
 
     @property
     def jobs(self) -> Jobs:
-        """The jobs of the service; see ``docs/jobs.md``."""
+        """The jobs of the service; see ``docs/jobs.md``.
+
+        Example:
+            >>> job = lake.jobs.submit("compact", "shop.orders")
+            >>> job.state
+            'queued'
+        """
         return Jobs(self, self._sleep)
 
 
@@ -65,12 +71,22 @@ class TableMethods(
 
     @property
     def namespace(self) -> str:
-        """The name of the namespace."""
+        """The name of the namespace.
+
+        Example:
+            >>> lake.table("shop.orders").namespace
+            'shop'
+        """
         return self._name.namespace
 
     @property
     def name(self) -> str:
-        """The name of the table in its namespace."""
+        """The name of the table in its namespace.
+
+        Example:
+            >>> lake.table("shop.orders").name
+            'orders'
+        """
         return self._name.table
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:

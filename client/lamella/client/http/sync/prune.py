@@ -75,6 +75,11 @@ class TablePrune:
 
         Raises InvalidFilter, FilterTypeMismatch, UnknownColumn, LimitExceeded, TableNotFound, SnapshotNotFound,
         ReaderFeatureMissing; with ``sign_urls`` NotSignable and LocationRefused.
+
+        Example:
+            >>> pruned = table.prune((col("price") > 99.5) & col("country").is_in(["DE", "FR"]))
+            >>> pruned.block_count, pruned.report.blocks_total
+            (2, 4)
         """
         behind = stages(limit, order_by, join, residuals, segments, max_ms, page_size, sign_urls, reader_features)
         call = prune_call(
@@ -107,6 +112,10 @@ class TablePrune:
 
         All pages are of the first page's snapshot. Together they are the complete answer, without gaps or duplicates,
         even if others commit in between.
+
+        Example:
+            >>> [page.block_count for page in table.prune_pages("price > 0", page_size=3)]
+            [3, 1]
         """
         return self._pages(first_page_call(self._name, filter, columns, page_size, options))
 
@@ -135,6 +144,11 @@ class TablePrune:
 
         The other arguments and the errors are those of :meth:`prune`; ``filter`` in an error's details is the number of
         the filter.
+
+        Example:
+            >>> answers = table.prune_batch(["price > 125", "customer = 'c1'"])
+            >>> [answer.block_count for answer in answers]
+            [1, 3]
         """
         body = batch_body(
             filters,
@@ -167,6 +181,11 @@ class TablePrune:
 
         A snapshot is given by id, tag or time; the second is by default the current one. Names and types in the filter
         are those of the newer snapshot. Raises the errors of :meth:`prune`.
+
+        Example:
+            >>> diff = table.diff("may", filter="price > 99.5")
+            >>> len(diff.added), len(diff.removed)
+            (1, 0)
         """
         body = diff_body(
             from_snapshot_id,
@@ -206,6 +225,11 @@ class TablePrune:
         To have the missing rows read as well, use ``scan(filter).aggregate(...)``.
 
         Raises the errors of :meth:`prune`, and InvalidRequest for any other aggregate.
+
+        Example:
+            >>> answer = table.aggregate(["count(*)", "max(price)"], "day >= '2024-06-01'")
+            >>> answer.complete
+            True
         """
         call = aggregate_call(
             self._name,

@@ -42,6 +42,10 @@ class TableSample:
         Raises InvalidFilter, FilterTypeMismatch, UnknownColumn, FilterNotEvaluable, EvaluationFailed, TableNotFound,
         SnapshotNotFound; BlockReplaced and NotParquet for files that are not as registered; PermissionDenied if the
         service shows no rows.
+
+        Example:
+            >>> table.sample("price > 125", ["id", "price"], rows=2).rows
+            [[13, 130.0], [14, 140.0]]
         """
         return self._lake.run(
             sample_call(

@@ -42,11 +42,21 @@ class LakeTables:
     """Namespaces and tables; a part of :class:`lamella.client.Lamella`."""
 
     def config(self: CallRunner) -> wire.ServiceConfig:
-        """The service's version and limits, and the lifetime of idempotency keys."""
+        """The service's version and limits, and the lifetime of idempotency keys.
+
+        Example:
+            >>> lake.config().page_size_max
+            1000
+        """
         return self.run(config_call())
 
     def namespaces(self: CallRunner) -> tuple[wire.NamespaceInfo, ...]:
-        """All namespaces."""
+        """All namespaces.
+
+        Example:
+            >>> [namespace.name for namespace in lake.namespaces()]
+            ['shop']
+        """
         return self.run(namespaces_call()).namespaces
 
     def create_namespace(
@@ -56,7 +66,12 @@ class LakeTables:
         *,
         idempotency_key: str | None = None,
     ) -> wire.NamespaceInfo:
-        """Create a namespace; raises AlreadyExists."""
+        """Create a namespace; raises AlreadyExists.
+
+        Example:
+            >>> lake.create_namespace("web", {"team": "sales"}).name
+            'web'
+        """
         return self.run(create_namespace_call(name, properties or {}), idempotency_key)
 
     def change_namespace(
@@ -70,19 +85,39 @@ class LakeTables:
         """Set and remove properties of a namespace; others stay. Raises NamespaceNotFound.
 
         Only an admin of the whole service can set quotas (``lamella.quota.tables``, ``.blocks``, ``.bytes``).
+
+        Example:
+            >>> info = lake.change_namespace("shop", set={"team": "sales"})
+            >>> info.properties["team"]
+            'sales'
         """
         return self.run(change_namespace_call(name, set or {}, remove), idempotency_key)
 
     def namespace_quota(self: CallRunner, name: str) -> wire.NamespaceQuota:
-        """The usage and quotas of a namespace; raises NamespaceNotFound."""
+        """The usage and quotas of a namespace; raises NamespaceNotFound.
+
+        Example:
+            >>> lake.namespace_quota("shop").tables
+            QuotaUse(used=3, maximum=None)
+        """
         return self.run(namespace_quota_call(name))
 
     def drop_namespace(self: CallRunner, name: str, *, idempotency_key: str | None = None) -> None:
-        """Drop an empty namespace; raises NamespaceNotFound, NamespaceNotEmpty."""
+        """Drop an empty namespace; raises NamespaceNotFound, NamespaceNotEmpty.
+
+        Example:
+            >>> namespace = lake.create_namespace("web")
+            >>> lake.drop_namespace("web")
+        """
         self.run(drop_namespace_call(name), idempotency_key)
 
     def tables(self: CallRunner, namespace: str) -> tuple[str, ...]:
-        """The names of a namespace's tables; raises NamespaceNotFound."""
+        """The names of a namespace's tables; raises NamespaceNotFound.
+
+        Example:
+            >>> lake.tables("shop")
+            ('arrivals', 'orders', 'rates')
+        """
         return Names(self.run(tables_call(namespace)).tables)
 
     def create_table(
@@ -105,6 +140,11 @@ class LakeTables:
 
         Raises AlreadyExists, NamespaceNotFound, InvalidSchema, UnknownColumn (in the cluster key), NotParquet,
         InvalidFilter (the condition of a constraint).
+
+        Example:
+            >>> columns = {"id": "int64", "day": "date"}
+            >>> lake.create_table("shop.visits", schema=columns, cluster_key=["day"]).cluster_key
+            ('day',)
         """
         call = create_table_call(
             TableName.parse(name), schema, schema_from, cluster_key, properties or {}, cluster_kind, checks
@@ -125,6 +165,11 @@ class LakeTables:
         ``base_snapshot_id``: only if this is its current snapshot.
 
         Raises NamespaceNotFound, TableNotFound, CommitConflict (another snapshot is the current one).
+
+        Example:
+            >>> lake.drop_table("shop.orders")
+            >>> lake.tables("shop")
+            ('arrivals', 'rates')
         """
         self.run(drop_table_call(TableName.parse(name), purge, base_snapshot_id), idempotency_key)
 
@@ -134,12 +179,22 @@ class LakeTables:
         """Rename a table; with another namespace in ``new_name`` it moves there. Nothing else of it changes.
 
         Raises NamespaceNotFound, TableNotFound, AlreadyExists (the name is taken), QuotaExceeded.
+
+        Example:
+            >>> lake.rename_table("shop.orders", "shop.sales").name
+            'sales'
         """
         call = rename_table_call(TableName.parse(name), TableName.parse(new_name))
         return self.run(call, idempotency_key)
 
     def dropped_tables(self: CallRunner, namespace: str) -> tuple[wire.DroppedTable, ...]:
-        """The dropped tables of a namespace that can be restored, last dropped first; raises NamespaceNotFound."""
+        """The dropped tables of a namespace that can be restored, last dropped first; raises NamespaceNotFound.
+
+        Example:
+            >>> lake.drop_table("shop.orders")
+            >>> [dropped.name for dropped in lake.dropped_tables("shop")]
+            ['orders']
+        """
         return self.run(dropped_tables_call(namespace)).tables
 
     def undrop_table(
@@ -156,6 +211,11 @@ class LakeTables:
         ``as_name``: a new table name. With ``table_id``, the table with this id is restored under ``name``.
 
         Raises TableNotFound, NamespaceNotFound, AlreadyExists (the name is taken).
+
+        Example:
+            >>> lake.drop_table("shop.orders")
+            >>> lake.undrop_table("shop.orders").row_count
+            15
         """
         return self.run(undrop_table_call(TableName.parse(name), table_id, as_name), idempotency_key)
 
@@ -167,11 +227,22 @@ class TableContents:
     _name: TableName
 
     def info(self) -> wire.TableInfo:
-        """The current state of the table; raises TableNotFound."""
+        """The current state of the table; raises TableNotFound.
+
+        Example:
+            >>> info = table.info()
+            >>> info.row_count, info.block_count
+            (15, 4)
+        """
         return self._lake.run(table_call(self._name))
 
     def schema(self) -> wire.SchemaInfo:
-        """The table's current and earlier columns; raises TableNotFound."""
+        """The table's current and earlier columns; raises TableNotFound.
+
+        Example:
+            >>> [column.name for column in table.schema().schema.columns]
+            ['id', 'day', 'country', 'customer', 'price', 'amount', 'note']
+        """
         return self._lake.run(schema_call(self._name))
 
     def evolve(
@@ -187,6 +258,12 @@ class TableContents:
         this is the current schema.
 
         Raises UnknownColumn, InvalidSchema, InvalidRequest (nothing would change), SchemaConflict, TableNotFound.
+
+        Example:
+            >>> from lamella.snapshot.schema.evolution import RenameColumn
+            >>> changed = table.evolve([RenameColumn(column="note", name="remark")])
+            >>> changed.schema.columns[-1].name
+            'remark'
         """
         return self._lake.run(evolve_call(self._name, changes, base_schema_id), idempotency_key)
 
@@ -222,6 +299,11 @@ class TableContents:
         ``take_replaced``: also register files that were in the table before and whose rows were replaced or removed by
         a rewrite, a delete or another commit. Rows that a compaction has moved to other files are then in the table
         twice.
+
+        Example:
+            >>> answer = table.register([f"{incoming}/july.parquet"])
+            >>> answer.registered, answer.row_count
+            (1, 2)
         """
         call = register_call(
             self._name,
@@ -271,6 +353,11 @@ class TableContents:
 
         Raises DuplicateBlock, CommitConflict (blocks to be removed or changed are gone, or others changed the same
         rows; NewMatches: matching blocks were added; ReadConflict: ``reads`` changed), SchemaConflict, ObjectNotFound.
+
+        Example:
+            >>> answer = table.commit(properties={"owner": "sales"}, operation="set")
+            >>> table.info().properties["owner"]
+            'sales'
         """
         call = commit_call(
             self._name,
@@ -293,7 +380,12 @@ class TableContents:
         return self._lake.run(call, idempotency_key)
 
     def snapshot(self, snapshot_id: str) -> Snapshot:
-        """The manifest of a snapshot, by id, tag or number; raises SnapshotNotFound."""
+        """The manifest of a snapshot, by id, tag or number; raises SnapshotNotFound.
+
+        Example:
+            >>> table.snapshot("may").summary.row_count
+            12
+        """
         return self._lake.run(snapshot_call(self._name, snapshot_id))
 
     def segment(
@@ -304,5 +396,11 @@ class TableContents:
         ``reader_features``: what the caller supports when it reads the blocks.
 
         Raises SegmentNotFound, SnapshotNotFound, ReaderFeatureMissing.
+
+        Example:
+            >>> snapshot = table.snapshot(table.info().snapshot_id)
+            >>> segment = table.segment(snapshot.segments[0].segment_id)
+            >>> len(segment.blocks)
+            3
         """
         return self._lake.run(segment_call(self._name, segment_id, snapshot_id, reader_features))

@@ -29,7 +29,12 @@ class TableUsage:
     _name: TableName
 
     def prune_rates(self, since_s: int = _DAY_S) -> PruneRatesAnswer:
-        """Prune rates of the last ``since_s`` seconds, over all clients; raises TableNotFound."""
+        """Prune rates of the last ``since_s`` seconds, over all clients; raises TableNotFound.
+
+        Example:
+            >>> table.prune_rates(since_s=3_600).bucket_s
+            300
+        """
         return self._lake.run(prune_rates_call(self._name, since_s))
 
 
@@ -37,13 +42,22 @@ class LakeAudit:
     """The audit trail and the service's rates; a part of :class:`lamella.client.Lamella`."""
 
     def service_rates(self: CallRunner, since_s: int = _DAY_S) -> ServiceRatesAnswer:
-        """What the service did in the last ``since_s`` seconds: requests, quantiles, errors, commits."""
+        """What the service did in the last ``since_s`` seconds: requests, quantiles, errors, commits.
+
+        Example:
+            >>> lake.service_rates(since_s=3_600).bucket_s
+            300
+        """
         return self.run(service_rates_call(since_s))
 
     def audit(self: CallRunner, table: str | None = None, *, page_size: int | None = None) -> Iterator[AuditEntry]:
         """The requested changes, newest first, including refused ones.
 
         ``table``: only entries about ``namespace.table``. Pages of ``page_size`` are fetched during iteration.
+
+        Example:
+            >>> [(entry.operation, entry.status) for entry in lake.audit("shop.arrivals")]
+            [('create_table', 201)]
         """
         token: str | None = None
         while True:
@@ -76,14 +90,31 @@ class TableFeedback:
         Raises InvalidRequest (the service or the table does not accept feedback, or a location is not a block),
         InvalidFilter,
         UnknownColumn, SnapshotNotFound, TableNotFound.
+
+        Example:
+            >>> filter = "country = 'FR' AND note = 'gift'"
+            >>> pruned = table.prune(filter)
+            >>> answer = table.report_empty(filter, pruned.locations, snapshot_id=pruned.snapshot_id)
+            >>> answer.remembered
+            4
         """
         calls = report_calls(self._name, filter, locations, snapshot_id, time_zone, case_sensitive)
         return merge_reports([self._lake.run(call) for call in calls])
 
     def feedback(self) -> FeedbackInfo:
-        """The amount of feedback stored for the table; raises TableNotFound."""
+        """The amount of feedback stored for the table; raises TableNotFound.
+
+        Example:
+            >>> table.feedback().facts
+            0
+        """
         return self._lake.run(feedback_call(self._name))
 
     def clear_feedback(self) -> int:
-        """Delete all feedback; returns the number of deleted facts. Raises TableNotFound."""
+        """Delete all feedback; returns the number of deleted facts. Raises TableNotFound.
+
+        Example:
+            >>> table.clear_feedback()
+            0
+        """
         return self._lake.run(clear_feedback_call(self._name)).facts

@@ -20,33 +20,67 @@ class LakeViews:
     """Views; a part of :class:`lamella.client.Lamella`. Spark's catalog reads them; the service runs no query."""
 
     def views(self: CallRunner, namespace: str) -> tuple[str, ...]:
-        """The names of the views of a namespace; raises NamespaceNotFound."""
+        """The names of the views of a namespace; raises NamespaceNotFound.
+
+        Example:
+            >>> lake.views("shop")
+            ('cheap',)
+        """
         return self.run(views_call(namespace)).views
 
     def view(self: CallRunner, name: str) -> wire.ViewInfo:
-        """A view, ``namespace.view``; raises NamespaceNotFound, ViewNotFound."""
+        """A view, ``namespace.view``; raises NamespaceNotFound, ViewNotFound.
+
+        Example:
+            >>> lake.view("shop.cheap").definition.sql
+            'SELECT id FROM shop.orders WHERE price < 50'
+        """
         return self.run(view_call(TableName.parse(name)))
 
     def create_view(
         self: CallRunner, name: str, definition: wire.ViewDefinition, *, idempotency_key: str | None = None
     ) -> wire.ViewInfo:
-        """Create a view; raises InvalidRequest, NamespaceNotFound, AlreadyExists (a table or a view has the name)."""
+        """Create a view; raises InvalidRequest, NamespaceNotFound, AlreadyExists (a table or a view has the name).
+
+        Example:
+            >>> from lamella.snapshot.wire import ViewDefinition
+            >>> definition = ViewDefinition(sql="SELECT id FROM shop.orders WHERE price > 9", schema_json=columns_json)
+            >>> lake.create_view("shop.dear", definition).version
+            1
+        """
         return self.run(create_view_call(TableName.parse(name), definition), idempotency_key)
 
     def replace_view(
         self: CallRunner, name: str, definition: wire.ViewDefinition, *, idempotency_key: str | None = None
     ) -> wire.ViewInfo:
-        """Give a view another definition; raises InvalidRequest, NamespaceNotFound, ViewNotFound."""
+        """Give a view another definition; raises InvalidRequest, NamespaceNotFound, ViewNotFound.
+
+        Example:
+            >>> from lamella.snapshot.wire import ViewDefinition
+            >>> definition = ViewDefinition(sql="SELECT id FROM shop.orders WHERE price < 20", schema_json=columns_json)
+            >>> lake.replace_view("shop.cheap", definition).version
+            2
+        """
         return self.run(replace_view_call(TableName.parse(name), definition), idempotency_key)
 
     def rename_view(self: CallRunner, name: str, new_name: str, *, idempotency_key: str | None = None) -> wire.ViewInfo:
         """Rename a view; with another namespace in ``new_name`` it moves there.
 
         Raises NamespaceNotFound, ViewNotFound, AlreadyExists (the name is taken).
+
+        Example:
+            >>> lake.rename_view("shop.cheap", "shop.bargains").name
+            'bargains'
         """
         call = rename_view_call(TableName.parse(name), TableName.parse(new_name))
         return self.run(call, idempotency_key)
 
     def drop_view(self: CallRunner, name: str, *, idempotency_key: str | None = None) -> None:
-        """Drop a view, which cannot be restored; raises NamespaceNotFound, ViewNotFound."""
+        """Drop a view, which cannot be restored; raises NamespaceNotFound, ViewNotFound.
+
+        Example:
+            >>> lake.drop_view("shop.cheap")
+            >>> lake.views("shop")
+            ()
+        """
         self.run(drop_view_call(TableName.parse(name)), idempotency_key)
