@@ -218,9 +218,9 @@ def page() -> str:
     lines = [
         "# Clients beside each other",
         "",
-        "What the Python clients of five systems can do with a table, and what command lines do. `make clients` runs the",
-        "code of every cell and writes this page. With a tick it does what the row says; without one it is what one would",
-        "try.",
+        "What the Python clients of five systems can do with a table, and what command lines do. `make clients` runs",
+        "the code of every cell and writes this page. With a tick it does what the row says; without one it is what",
+        "one would try.",
         "",
         f"Versions: {_versions()}. This compares interfaces; [Comparison](comparison.md) measures what the systems do.",
         "",
@@ -240,8 +240,8 @@ def page() -> str:
         lines += ["```", ""]
     for title, cells in commands:
         lines += [f"## {title}", "", "```text"]
-        for cell in cells.values():
-            lines += [f"$ {cell.run}", *([f"... {cell.pattern} ..."] if cell.pattern else [])]
+        for run in cells.values():
+            lines += [f"$ {run.run}", *([f"... {run.pattern} ..."] if run.pattern else [])]
         lines += ["```", ""]
     return "\n".join(lines)
 
