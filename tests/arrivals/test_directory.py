@@ -20,6 +20,7 @@ from lamella.client.arrivals.directory import DirectorySource, require_directory
 from lamella.client.arrivals.watch import Batch
 from lamella.client.http import Table
 from lamella.snapshot.errors import InvalidRequest, ObjectNotFound
+from lamella.snapshot.schema.evolution import AddCheck
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.storage.store import ListedObject
 from lamella.snapshot.wire import ArrivalsAnswer, RefusedFile
@@ -213,6 +214,14 @@ def test_wrong_usage(
     done = run(local_service, watch_command(local_table[0], *arguments))
     assert done.returncode == status
     assert text in done.stderr
+
+
+def test_a_table_that_takes_no_files_is_an_error_at_once(local_service: ServerProcess, local_table: LocalTable) -> None:
+    """Before anything is taken from a queue, whose messages count how often they were received."""
+    table, folder = local_table
+    table.evolve([AddCheck(name="positive", condition="a > 0")])
+    done = run(local_service, watch_command(table, "--directory", str(folder), "--once"))
+    assert (done.returncode, "[not_proven]" in done.stderr) == (1, True)
 
 
 def test_files_that_are_written_slowly_are_registered_whole(

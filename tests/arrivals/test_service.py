@@ -8,8 +8,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from starlette.testclient import TestClient
 
 from lamella.service.app import create_app
@@ -284,6 +286,21 @@ def test_an_external_directory_is_refreshed(app: TestClient, store: FailingStore
     bad, older = table.put("bad.parquet", data=b"x"), table.put("older.parquet", data=b"x")
     assert [path for path, _ in table.outcome(bad)["refused"]] == ["bad.parquet"]
     assert [path for path, _ in table.outcome(older)["refused"]] == ["older.parquet"]
+
+
+def test_an_external_delta_table_is_refreshed_by_its_log(app: TestClient, store: FailingStore, tmp_path: Path) -> None:
+    """A commit of Delta writes an entry of the log, which is no data file but changes the table."""
+    location = tmp_path / "delta"
+    write_deltalake(str(location), pa.table({"a": [1]}))
+    table = Table(app, store, location, source={"kind": "delta", "location": str(location)})
+    log = f"file://{location}/_delta_log/00000000000000000000.json"
+    assert table.outcome(log) == {"changed": True, "registered": 1}
+    assert table.outcome(log) == {}
+    write_deltalake(str(location), pa.table({"a": [2]}), mode="append")
+    assert table.outcome(log.replace("0.json", "1.json")) == {"changed": True, "registered": 1}
+    write_deltalake(str(location), pa.table({"a": [3]}), mode="overwrite")
+    assert table.outcome(log.replace("0.json", "2.json")) == {"changed": True, "registered": 1}
+    assert table.rows() == [3]
 
 
 @pytest.mark.parametrize(

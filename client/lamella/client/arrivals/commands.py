@@ -15,7 +15,8 @@ from lamella.client.cli.arguments import location_of, store_options
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import needs_extra, refused_lines
 from lamella.client.cli.output import size_text
-from lamella.snapshot.errors import LamellaError
+from lamella.client.http import Table
+from lamella.snapshot.errors import LamellaError, NotProven
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.storage.location import SUFFIX
 from lamella.snapshot.wire import ArrivalsAnswer
@@ -97,7 +98,7 @@ def watch(
     stop = Stop()
     lines = _Lines(session, table)
     with stop.on_signals():
-        session.lake.table(table).info()  # a mistyped name is told of before anything is taken
+        _require_files(session.lake.table(table))
         source: Source
         if queue is not None:
             with needs_extra("s3"):
@@ -139,6 +140,15 @@ def watch(
         ).run()
     if once and refused:
         raise click.exceptions.Exit(1)
+
+
+def _require_files(table: Table) -> None:
+    """Raise an error for a table that does not exist or takes no files, before a message is received: each receive
+    counts towards the dead-letter queue."""
+    if table.info().schema.has_constraints:
+        raise NotProven(
+            f"{table} has constraints or text of limited length, and files are registered without reading their rows"
+        )
 
 
 class _Lines:
