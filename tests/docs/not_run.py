@@ -21,6 +21,11 @@ class NotRun(msgspec.Struct, frozen=True):
 
 NOT_RUN = (
     NotRun(
+        "docs/arrivals.md",
+        r"lamella arrivals watch .*--queue",
+        "needs a queue; tests/arrivals/test_queue.py runs it with one",
+    ),
+    NotRun(
         "docs/cli.md", r"lamella update", "starts Spark anew; docs/rewriting.md updates in the session of the tests"
     ),
     NotRun("docs/deploy.md", r"make stack", "takes a minute; tests/deploy runs it, with all profiles and without"),

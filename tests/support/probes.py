@@ -99,6 +99,7 @@ PROBES: Final[Mapping[str, Probe]] = {
             "base_snapshot_id": p.snapshot_id,
         }
     ),
+    "register_arrivals": Probe(body=lambda p: {"files": [f"{p.location}/another.parquet"]}),
     "refresh_table": Probe(body=lambda p: {"location": p.location}, also=(400,)),  # a table of its own blocks
     "refresh_progress": Probe(also=(400,)),
     "create_table": Probe(body=lambda p: {"name": f"{p.table}new", "schema": [{"name": p.column, "type": "string"}]}),

@@ -11,6 +11,8 @@ from typing import Final
 from lamella.service.access import Authenticator
 from lamella.service.access.administration import AccessAdministration
 from lamella.service.access.routes import AccessRoutes
+from lamella.service.arrivals.arrivals import Arrivals
+from lamella.service.arrivals.routes import ArrivalsRoutes
 from lamella.service.catalog import Catalog
 from lamella.service.clustering.clustering import Clustering
 from lamella.service.clustering.routes import ClusteringRoutes, RewriteRoutes
@@ -189,6 +191,14 @@ class Core:
             rules=self.rules,
             clock=clock,
             settings=settings,
+        )
+        self.arrivals = Arrivals(
+            catalog=catalog,
+            warehouse=self.warehouse,
+            committer=self.committer,
+            external=self.external,
+            intake=FileChecker(store, self.metrics, settings.ingest_threads),
+            metrics=self.metrics,
         )
         self.feedback = Feedback(catalog, self.warehouse, self.history, clock, settings)
         self.rollback = Rollback(
@@ -380,6 +390,7 @@ def operations(core: Core) -> tuple[ServedOperation, ...]:
             committer=core.committer,
             lists_at_once=settings.commit_lists_at_once,
         ).operations(),
+        *ArrivalsRoutes(catalog=core.catalog, mutations=core.mutations, arrivals=core.arrivals).operations(),
         *ExternalRoutes(
             catalog=core.catalog, readers=core.readers, mutations=core.mutations, external=core.external
         ).operations(),

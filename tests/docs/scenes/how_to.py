@@ -5,13 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from docs.scene import scene
+from docs.scene import as_type, scene
 from docs.scenes.access import with_root_key
 from docs.scenes.data_access import data_access
 from docs.scenes.rows import line_items, now_and_then, orders
 from docs.scenes.upkeep import iceberg_settings, make_iceberg_items
 from docs.stage import Stage
 from lamella.client.spark import attach
+from lamella.snapshot.wire import ArrivalsRequest
 
 
 def _orders(stage: Stage, *, cluster: tuple[str, ...] = ()) -> None:
@@ -24,6 +25,13 @@ def load(stage: Stage) -> None:
     """Two folders of files."""
     stage.files("orders", orders())
     stage.files("returns", orders(200))
+
+
+@scene("docs/arrivals.md", data=[as_type(ArrivalsRequest), as_type(ArrivalsRequest)])
+def arrivals(stage: Stage) -> None:
+    """A folder of files."""
+    stage.files("landing", orders(), count=4)
+    stage.names["lake"] = stage.lake
 
 
 @scene("docs/how-to/follow.md", settings=iceberg_settings)

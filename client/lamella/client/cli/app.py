@@ -44,6 +44,7 @@ _HOMES: Final = {
     "changes": "cli.history",
     "append": "cli.append",
     "register": "cli.register",
+    "arrivals": "arrivals.commands",
     "external": "cli.register",
     "export": "iceberg.commands",
     "prune": "cli.prune",
@@ -87,8 +88,9 @@ _HOMES: Final = {
 _ADDITIONS: Final = {
     "catalog": "backup.commands:add_backup_commands",
 }
-#: Commands without a span of their own: the service has its own traces, and a worker traces each job.
-_WITHOUT_SPAN: Final = frozenset({"completion", "serve", "worker"})
+#: Commands without a span of their own: the service has its own traces, a worker traces each job, and programs that
+#: watch run for weeks.
+_WITHOUT_SPAN: Final = frozenset({"arrivals", "completion", "serve", "worker"})
 _SPAN: Final = "lamella.span"
 
 

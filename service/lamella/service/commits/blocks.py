@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Final, TypeVar
@@ -34,6 +34,7 @@ from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.delete_policy import delete_policy_of
 from lamella.snapshot.deletes import MAX_VECTOR_BYTES, RangeReader, Vectors, checked_entry, deleted_rows
 from lamella.snapshot.errors import (
+    BlockReplaced,
     BlocksRefused,
     Conflict,
     DuplicateBlock,
@@ -41,6 +42,7 @@ from lamella.snapshot.errors import (
     LamellaError,
     LimitExceeded,
     ManifestError,
+    ObjectNotFound,
     SchemaMismatch,
     StoreError,
     Unavailable,
@@ -57,7 +59,7 @@ from lamella.snapshot.manifest import (
     require_writer_feature,
 )
 from lamella.snapshot.manifest.block_arrays import BlockSequence, locations_of
-from lamella.snapshot.manifest.block_key import BlockKeys, block_keys, bytes_of, keys_of, no_keys
+from lamella.snapshot.manifest.block_key import BlockKeys, Identity, block_keys, bytes_of, keys_of, no_keys
 from lamella.snapshot.parquet.block import with_constants
 from lamella.snapshot.reader_feedback import check_feedback
 from lamella.snapshot.row_checks import violation
@@ -156,6 +158,26 @@ class FileChecker:
             return version
 
         return self.each(list(map(_Version, sequence.locations, sequence.file_sizes, sequence.content_ids)), checked)[1]
+
+    def overwritten(self, files: Iterable[Identity]) -> list[RefusedFile]:
+        """Return the refusals of files of a table that are other files by now, or that the store failed for.
+
+        A file that is missing has no other contents, and is not refused.
+        """
+
+        def checked(version: _Version, stat_of: StatOf) -> _Version:
+            try:
+                content_id = stat_of(version.location).content_id
+            except ObjectNotFound:
+                return version
+            if version.content_id not in (None, content_id):
+                raise BlockReplaced(
+                    "the file was overwritten after it was registered, and the rows of the earlier file are in the "
+                    "table; remove it and register it again, or write changes under new names"
+                )
+            return version
+
+        return self.each([_Version(each.location, each.file_size, each.content_id) for each in files], checked)[1]
 
     def each_at_once(
         self, blocks: Sequence[_File], check: Callable[[_File], _File]

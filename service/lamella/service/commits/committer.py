@@ -100,7 +100,13 @@ class Committer:
         )
 
     def register(
-        self, table: TableRecord, request: Register, idempotency_key: IdempotencyKey, *, assume_files: bool = True
+        self,
+        table: TableRecord,
+        request: Register,
+        idempotency_key: IdempotencyKey,
+        *,
+        assume_files: bool = True,
+        only_files: bool = False,
     ) -> Pending:
         """Append the Parquet files that ``paths`` name.
 
@@ -110,16 +116,21 @@ class Committer:
         StoreError: nothing was registered, and storage failed for some of the files. Unavailable: its turn did not come
         in time, or a clean-up was running; nothing was registered.
 
-        ``assume_files``: see :meth:`~lamella.service.commits.blocks.FileChecker.expand`.
+        ``assume_files``: see :meth:`~lamella.service.commits.blocks.FileChecker.expand`. ``only_files``: each path is
+        the normalized location of one file, whatever characters it has, and never a folder or a glob; a location that
+        is not allowed is refused, and the others are registered.
         """
         if not request.paths:
             raise InvalidRequest("paths is empty")
         takes_replaced = request.take_replaced is True
         allowed = self._rules.of(table.namespace, table.table_id)
-        for path in request.paths:
-            allowed.require_all_below(path)
         plain = request.other_formats != "ignore"
-        listed, refused = self._file_checker.expand(request.paths, plain=plain, assume_files=assume_files)
+        listed: dict[str, str] = {path: path for path in request.paths}
+        refused: list[RefusedFile] = []
+        if not only_files:
+            for path in request.paths:
+                allowed.require_all_below(path)
+            listed, refused = self._file_checker.expand(request.paths, plain=plain, assume_files=assume_files)
         found, outside = refused_locations(allowed, listed)
         refused += outside
         guard = self._catalog.guard(table.table_id, found, since_ms=self._clock())
@@ -161,7 +172,7 @@ class Committer:
         with self._traces.span("read files", {"lamella.files": len(fresh)}):
             read, unreadable = ingest_arrays(self._store, fresh, may_lack, workers=workers, verify=request.verify)
         missing = [listed[each.path] for each in unreadable if each.code == ObjectNotFound.code]
-        if assume_files and missing:
+        if assume_files and missing and not only_files:
             # What is not there as a file may be a folder.
             below, absent = self._file_checker.expand(missing, plain=plain, assume_files=False)
             if below:

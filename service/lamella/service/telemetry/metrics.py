@@ -37,7 +37,7 @@ from lamella.service.telemetry.component_metrics import (
     StoreMetrics,
 )
 from lamella.snapshot.cache import Event
-from lamella.snapshot.wire import AggregateAnswer, PruneAnswer
+from lamella.snapshot.wire import AggregateAnswer, ArrivalsAnswer, PruneAnswer
 
 MULTIPROCESS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -218,6 +218,11 @@ class Metrics:
         self.files_refused = self._counter(
             "lamella_files_refused", "Files refused by a registration or commit, by error code.", ("code",)
         )
+        self.arrivals = self._counter(
+            "lamella_arrivals", "Files of event notifications and watched directories, by outcome.", ("outcome",)
+        )
+        for outcome in ("registered", "duplicate", "earlier", "ignored", "refused"):
+            self.arrivals.labels(outcome)
         self.replays = self._counter(
             "lamella_idempotent_replays", "Mutations answered from a stored answer, by Idempotency-Key."
         )
@@ -323,6 +328,18 @@ class Metrics:
         self.aggregates.labels("true" if answer.complete else "false").inc()
         self.aggregate_scan_blocks.inc(answer.scan_blocks)
         self.not_used.inc(len(answer.report.not_used))
+
+    def arrived(self, answer: ArrivalsAnswer) -> None:
+        """Count the files of one request."""
+        counts = {
+            "registered": answer.registered,
+            "duplicate": answer.duplicates,
+            "earlier": answer.earlier,
+            "ignored": sum(answer.ignored.values()),
+            "refused": len(answer.refused),
+        }
+        for outcome, count in counts.items():
+            self.arrivals.labels(outcome).inc(count)
 
     def recorded(self, *, stored: int, lost: int) -> None:
         """Count filters that were recorded for advice, and filters that were lost."""

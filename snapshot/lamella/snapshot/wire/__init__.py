@@ -1,6 +1,7 @@
 """HTTP requests and answers, shared by the service and the clients (without an HTTP library).
 
-Requests forbid unknown members, so that a misspelled member is an error and is not silently ignored.
+Requests forbid unknown members, so that a misspelled member is an error and is not silently ignored; but for event
+notifications of S3, which have members that nobody here needs.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from lamella.snapshot.wire.aggregate import (
     AggregateRequest,
     AggregateValue,
 )
+from lamella.snapshot.wire.arrivals import ArrivalsAnswer, ArrivalsRequest, S3Bucket, S3Entity, S3Key, S3Record
 from lamella.snapshot.wire.auto import (
     AutoAction,
     AutoBudget,
@@ -277,6 +279,8 @@ __all__ = [
     "AggregateMode",
     "AggregateRequest",
     "AggregateValue",
+    "ArrivalsAnswer",
+    "ArrivalsRequest",
     "AuditEntry",
     "AuditList",
     "AutoAction",
@@ -447,6 +451,10 @@ __all__ = [
     "RotateKey",
     "Rule",
     "RuleFinding",
+    "S3Bucket",
+    "S3Entity",
+    "S3Key",
+    "S3Record",
     "SampleAnswer",
     "SampleBound",
     "SampleColumn",

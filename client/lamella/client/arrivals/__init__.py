@@ -1,0 +1,1 @@
+"""Watches queues and directories for files that arrive."""
