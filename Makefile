@@ -98,6 +98,15 @@ audit: $(READY)  ## look for known weaknesses of what is locked (needs PyPI's JS
 licences: $(READY)  ## write docs/licences.md anew, and refuse licences that are not allowed (also a test)
 	$(BIN)/python scripts/licences.py --write
 
+.PHONY: release
+release: $(READY)  ## make the release VERSION: version, changelog, packages, tag (ARGS=--dry-run: no commit, no tag)
+	@test -n "$(VERSION)" || { echo "release: error: name it: make release VERSION=1.2.3" >&2; exit 1; }
+	$(BIN)/python scripts/release.py "$(VERSION)" $(ARGS)
+
+.PHONY: publish
+publish: $(READY)  ## upload the release that HEAD is tagged as to a package index (ARGS="--repository testpypi")
+	$(BIN)/python scripts/publish.py $(ARGS)
+
 .PHONY: sbom
 sbom: $(READY)  ## write build/sbom-service.json and build/sbom-spark.json, CycloneDX, of what the images install
 	$(BIN)/python scripts/sbom.py

@@ -13,6 +13,7 @@ from pathlib import Path
 import markdown_it
 import pytest
 import trove_classifiers
+
 from hatch_build import is_absolute, package_page, project_urls
 
 ROOT = Path(__file__).resolve().parent.parent
