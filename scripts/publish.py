@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
     except Refused as error:
         print(f"publish: error: {error}", file=sys.stderr)
         return 1
-    command = [sys.executable, "-m", "twine", "upload", *arguments, *packages]
+    command: list[str | Path] = [sys.executable, "-m", "twine", "upload", *arguments, *packages]
     return subprocess.run(command, check=False, cwd=ROOT).returncode
 
 

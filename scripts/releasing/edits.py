@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 _IMAGES: Final = r"lamella(?:-spark)?:{v}\b"
 _MODULE: Final = r"^  <version>{v}</version>$"
 #: Every text that names the version, by file: each expression must be found, or the release stops.
-PLACES: Final[Mapping[str, tuple[str, ...]]] = {
+POSITIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "pyproject.toml": (r'^version = "{v}"$',),
     "deploy/Dockerfile": (_IMAGES, r'image\.version="{v}"'),
     "deploy/helm/lamella/Chart.yaml": (r"^version: {v}$", r'^appVersion: "{v}"$'),
@@ -53,13 +53,13 @@ def check_version(version: str, before: str) -> None:
 
 
 def set_version(root: Path, before: str, version: str) -> None:
-    """Write ``version`` over ``before`` in every place.
+    """Write ``version`` over ``before`` in every position.
 
     Raises:
-        Refused: an expression of PLACES is not found; nothing is written then.
+        Refused: an expression of POSITIONS is not found; nothing is written then.
     """
     texts = {}
-    for path, forms in PLACES.items():
+    for path, forms in POSITIONS.items():
         text = (root / path).read_text("utf-8")
         for form in forms:
             found = re.compile(form.replace("{v}", re.escape(before)), re.MULTILINE)
@@ -89,5 +89,5 @@ def changelog(text: str, version: str, day: dt.date, home: Mapping[str, str]) ->
     url = home["url"].rstrip("/")
     changes, tag = (home[form].format(url=url, version=version) for form in ("changes", "tag"))
     body, *links = re.split(r"^(?=\[[^\]]+\]: )", made, flags=re.MULTILINE)
-    kept = [line for line in links if not line.startswith("[Unreleased]: ")]
-    return f"{body.rstrip()}\n\n[Unreleased]: {changes}\n[{version}]: {tag}\n" + "".join(kept)
+    others = [line for line in links if not line.startswith("[Unreleased]: ")]
+    return f"{body.rstrip()}\n\n[Unreleased]: {changes}\n[{version}]: {tag}\n" + "".join(others)
