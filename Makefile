@@ -117,6 +117,10 @@ test: $(READY)  ## run the tests, but the long ones (AREA=spark: those of tests/
 	@$(BIN)/python scripts/chromium_bin.py --install >/dev/null
 	$(WITH_JAVA) $(IN_MEMORY) $(BIN)/pytest -m "not soak" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(TESTS) $(ARGS)
 
+.PHONY: matrix
+matrix: $(READY)  ## test the wheel on Python 3.11 to 3.14, and with the oldest packages (ARGS="--only lowest")
+	$(IN_MEMORY) $(BIN)/python scripts/matrix.py $(ARGS)
+
 .PHONY: check
 check: lint types  ## check style and types, and run the fast tests that start no process, server, browser or Java
 	$(IN_MEMORY) HYPOTHESIS_PROFILE=check $(BIN)/pytest -m "not soak and not process and not slow" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(TESTS) $(ARGS)

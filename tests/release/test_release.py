@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import matrix
 import publish
 import release
 from releasing.artefacts import check_checksums, run, write_checksums, write_context
@@ -230,6 +231,32 @@ def test_publishing_needs_a_home_the_tag_on_head_and_the_files(copy: Path) -> No
     run(["git", "commit", "--quiet", "--allow-empty", "-m", "b"], cwd=copy)
     with pytest.raises(Refused, match="HEAD does not have the tag"):
         publish.publishable(copy)
+
+
+def test_the_matrix_has_every_python_that_the_package_names() -> None:
+    """And the oldest one with the oldest packages; its areas are folders of tests."""
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["classifiers"]
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(classifiers))
+    assert [line.python for line in matrix.LINES] == [*named, named[0]]
+    assert [line.is_lowest for line in matrix.LINES] == [False] * len(named) + [True]
+    assert [area for area in matrix.AREAS if not any((ROOT / "tests" / area).glob("test_*.py"))] == []
+
+
+@pytest.mark.parametrize(
+    ("ends", "status"),
+    [
+        (["passed"] * 5, 0),
+        (["passed", "not run: no Python 3.12", *["passed"] * 3], 2),
+        (["failed", *["passed"] * 4], 1),
+    ],
+)
+def test_the_matrix_says_what_failed_and_what_did_not_run(
+    ends: list[str], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that did not run is no success."""
+    results = iter(ends)
+    monkeypatch.setattr(matrix, "run_line", lambda *_, **__: next(results))
+    assert matrix.main(["--wheel", str(tmp_path / "a.whl")]) == status
 
 
 @pytest.mark.soak
