@@ -5,6 +5,7 @@ installs, with --download), the wheel with its extras, and the tools of the test
 areas below; they are run on the installed wheel, not on the checkout. `locked` lines have the versions of
 requirements.lock, `lowest` the lower bounds of pyproject.toml on the oldest Python.
 
+The package does not name Python 3.14 yet: datasketches 5.2 has no wheel for it, so this line needs a C++ compiler.
 A line whose Python is not to be had is reported as not run. The exit status is 1 if a line failed, and 2 if none did
 but some could not run.
 """

@@ -234,11 +234,12 @@ def test_publishing_needs_a_home_the_tag_on_head_and_the_files(copy: Path) -> No
 
 
 def test_the_matrix_has_every_python_that_the_package_names() -> None:
-    """And the oldest one with the oldest packages; its areas are folders of tests."""
+    """And the oldest one with the oldest packages; its areas are folders of tests. It may try newer ones."""
     classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["classifiers"]
     named = re.findall(r"Python :: (3\.\d+)", " ".join(classifiers))
-    assert [line.python for line in matrix.LINES] == [*named, named[0]]
-    assert [line.is_lowest for line in matrix.LINES] == [False] * len(named) + [True]
+    pythons = [line.python for line in matrix.LINES if not line.is_lowest]
+    assert pythons[: len(named)] == named
+    assert [line.python for line in matrix.LINES if line.is_lowest] == [named[0]]
     assert [area for area in matrix.AREAS if not any((ROOT / "tests" / area).glob("test_*.py"))] == []
 
 
