@@ -102,6 +102,15 @@ audit: $(READY)  ## look for known weaknesses of what is locked (needs PyPI's JS
 licences: $(READY)  ## write docs/licences.md anew, and refuse licences that are not allowed (also a test)
 	$(BIN)/python scripts/licences.py --write
 
+.PHONY: release
+release: $(READY)  ## make the release VERSION: version, changelog, packages, tag (ARGS=--dry-run: no commit, no tag)
+	@test -n "$(VERSION)" || { echo "release: error: name it: make release VERSION=1.2.3" >&2; exit 1; }
+	$(BIN)/python scripts/release.py "$(VERSION)" $(ARGS)
+
+.PHONY: publish
+publish: $(READY)  ## upload the release that HEAD is tagged as to a package index (ARGS="--repository testpypi")
+	$(BIN)/python scripts/publish.py $(ARGS)
+
 .PHONY: sbom
 sbom: $(READY)  ## write build/sbom-service.json and build/sbom-spark.json, CycloneDX, of what the images install
 	$(BIN)/python scripts/sbom.py
@@ -111,6 +120,10 @@ test: $(READY)  ## run the tests, but the long ones (AREA=spark: those of tests/
 	@$(BIN)/python scripts/postgres_bin.py --install >/dev/null
 	@$(BIN)/python scripts/chromium_bin.py --install >/dev/null
 	$(WITH_JAVA) $(IN_MEMORY) $(BIN)/pytest -m "not soak" -n $(TEST_WORKERS) --maxprocesses 4 --dist loadgroup --durations 20 $(TESTS) $(ARGS)
+
+.PHONY: matrix
+matrix: $(READY)  ## test the wheel on Python 3.11 to 3.14, and with the oldest packages (ARGS="--only lowest")
+	$(IN_MEMORY) $(BIN)/python scripts/matrix.py $(ARGS)
 
 .PHONY: check
 check: lint types  ## check style and types, and run the fast tests that start no process, server, browser or Java

@@ -6,9 +6,15 @@ import sys
 import tomllib
 import venv
 import zipfile
+from email import message_from_string
+from email.message import Message
 from pathlib import Path
 
+import markdown_it
 import pytest
+import trove_classifiers
+
+from hatch_build import is_absolute, package_page, project_urls
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE_ROOTS = ("snapshot", "service", "client")
@@ -37,6 +43,70 @@ def names(wheel: Path) -> set[str]:
     """The paths inside the wheel."""
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
+
+
+#: A home as a maintainer sets it in pyproject.toml.
+HOME = {
+    "url": "https://host.example/owner/lamella/",
+    "page": "{url}/blob/v{version}/{path}",
+    "picture": "{url}/raw/v{version}/{path}",
+    "issues": "{url}/issues",
+}
+
+
+def metadata_of(wheel: Path) -> Message:
+    """The METADATA of a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        return message_from_string(archive.read(name).decode())
+
+
+def relative(page: str) -> list[str]:
+    """The targets of a page's links and pictures, as HTML has them, that name no scheme."""
+    targets: list[str] = re.findall(r'(?:href|src)="([^"]*)"', markdown_it.MarkdownIt().render(page))
+    return [target for target in targets if not is_absolute(target)]
+
+
+def test_the_page_of_the_package_has_no_relative_link_or_picture(wheel: Path) -> None:
+    """In the metadata that was built, whatever home pyproject.toml names; README.md itself has such links."""
+    metadata = metadata_of(wheel)
+    page = str(metadata.get_payload())
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert relative((ROOT / "README.md").read_text("utf-8"))
+    assert relative(page) == []
+    assert "pip install 'lamella[service,spark]'" in page
+    home = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["lamella"]["home"]
+    urls = dict(line.split(", ", 1) for line in metadata.get_all("Project-URL", []))
+    assert urls == project_urls(home, metadata["Version"])
+    assert all(re.fullmatch(r"https://[^{}]+", url) for url in urls.values())
+
+
+def test_links_of_the_page_lead_to_files_of_the_tag() -> None:
+    """With a home every link and picture is kept; what it leads to is in the repository."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    page = package_page(text, HOME, "1.2.0")
+    html = markdown_it.MarkdownIt().render(page)
+    assert relative(page) == []
+    assert len(re.findall("<img|<a", html)) == len(re.findall("<img|<a", markdown_it.MarkdownIt().render(text)))
+    files = re.findall(r'"https://host\.example/owner/lamella/(?:blob|raw)/v1\.2\.0/([^"#]+)', html)
+    assert len(files) > 10
+    assert [name for name in files if not (ROOT / name).is_file()] == []
+    assert project_urls(HOME, "1.2.0")["Issues"] == "https://host.example/owner/lamella/issues"
+
+
+@pytest.mark.parametrize("home", [HOME, HOME | {"url": ""}])
+def test_code_and_absolute_links_of_the_page_stay(home: dict[str, str]) -> None:
+    """Code may look like a link, and a link may lead elsewhere or into the page."""
+    text = "[a](https://x.example) [b](#c) [![d](mailto:e)](https://f.example)\n\n```python\nx[0](y)\n```\n"
+    assert package_page(text, home, "1") == text
+
+
+def test_the_classifiers_name_the_oldest_python_and_all_that_are_tried() -> None:
+    """An index refuses classifiers that it does not know; `twine check` does not look at them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert [name for name in project["classifiers"] if name not in trove_classifiers.classifiers] == []
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
+    assert named[0] == project["requires-python"].removeprefix(">=")
 
 
 def test_every_file_below_the_three_roots_is_in_the_wheel(names: set[str]) -> None:

@@ -1,0 +1,1 @@
+"""The parts of `make release` and `make publish`."""
