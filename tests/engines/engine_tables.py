@@ -1,0 +1,116 @@
+"""Random tables that an engine reads twice: through its extension point, and all rows at once without any pruning."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+from unittest.mock import patch
+
+import msgspec
+import pyarrow as pa
+
+from lamella.client.scan import Fragment, Scan
+from lamella.snapshot.storage import FsspecStore
+from pages.reads_counted import ReadsCounted
+from property.test_constants_and_deletes import World
+from scan.planning import WarehouseTable
+from scan.test_foreign_filters import Sampled
+from scan.test_rows_found import lines
+
+
+class Engine(Protocol):
+    """How an engine is asked; ``reads_elsewhere``: in other processes, so that the files of its plans are counted."""
+
+    reads_elsewhere: bool
+
+    def condition(self, sampled: Sampled) -> Any:
+        """A random condition in the engine's own form."""
+
+    def whole(self, rows: pa.Table, condition: Any, columns: list[str]) -> pa.Table:
+        """The rows that the engine finds in memory."""
+
+    def pushed(self, scan: Scan, condition: Any, columns: list[str]) -> pa.Table:
+        """The rows that it finds through its extension point."""
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """Queries that both ways answered, and the files that they opened, of those that the tables have."""
+
+    queries: int = 0
+    files_opened: int = 0
+    files: int = 0
+
+    def __add__(self, other: Compared) -> Compared:
+        return Compared(self.queries + other.queries, self.files_opened + other.files_opened, self.files + other.files)
+
+
+def compare_table(engine: Engine, seed: int, folder: Path, queries: int) -> Compared:
+    """Ask both ways about one random table: columns that some files lack, constants, deleted rows, small row groups."""
+    rng = Random(seed)
+    world = World(seed, folder)
+    table = WarehouseTable(world.warehouse, world.pointer)
+    rows = table.scan().to_arrow()
+    names = rows.schema.names
+    found = Compared()
+    for number in range(queries):
+        sampled = Sampled(rng, rows)
+        columns = rng.sample(names, rng.randint(1, len(names)))
+        case = f"seed {seed}, query {number}"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Polars warns of comparisons with null
+            try:
+                condition = engine.condition(sampled)
+                wanted = engine.whole(rows, condition, columns)
+            except Exception:  # noqa: S112  # what the engine does not compute needs no comparison
+                continue
+            except BaseException as error:  # Polars panics
+                if isinstance(error, KeyboardInterrupt | SystemExit):
+                    raise
+                continue
+            store = ReadsCounted(FsspecStore())
+            with planned_files() as planned:
+                got = engine.pushed(table.scan(store=store), condition, columns)
+        assert lines(_plain(got)) == lines(_plain(wanted)), f"{case}: {condition} of {columns}"
+        opened = planned[-1] if engine.reads_elsewhere else len(store.files_read())
+        found += Compared(1, opened, len(world.blocks))
+    world.delete_files()
+    return found
+
+
+@contextmanager
+def planned_files() -> Iterator[list[int]]:
+    """How many files each plan in fragments has, made inside."""
+    made: list[int] = []
+    original = Scan.fragments
+
+    def counted(self: Scan) -> list[Fragment]:
+        found = original(self)
+        made.append(len(found))
+        return found
+
+    with patch.object(Scan, "fragments", counted):
+        yield made
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """The table with nanoseconds as numbers: Python has no such times."""
+    fields = [
+        field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) and field.type.unit == "ns" else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))
+
+
+def compare(engine: Engine, folder: Path, tables: int, *, first: int = 0, queries: int = 5) -> Compared:
+    """Compare over many tables; raises AssertionError when no file was left out."""
+    found = Compared()
+    for seed in range(first, first + tables):
+        found += compare_table(engine, seed, folder, queries)
+    print(f"{tables} tables: {found}")
+    assert found.queries > tables
+    assert found.files_opened < found.files
+    return found
