@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from engines.sql_conditions import sql_condition
+from engines.engine_tables import float_vectors
+from engines.sql_conditions import FLOATS, sql_condition
 from lamella.client.scan import Scan
 from scan.test_foreign_filters import Sampled, arrow_leaf, polars_leaf
 
@@ -39,11 +40,15 @@ class Polars:
 
         return sampled.combined(leaf)
 
+    def vectors(self) -> list[Any]:
+        """Comparisons, their negations, and lists."""
+        return float_vectors(pl.col, lambda column, listed: column.is_in(listed))
+
     def whole(self, rows: pa.Table, condition: Any, columns: list[str]) -> pa.Table:
         """A DataFrame's filter. Whether Polars refuses to compare two types depends on the number of rows: what it
-        refuses for one row is not compared."""
-        for at in range(rows.num_rows):
-            pl.DataFrame(rows.slice(at, 1)).filter(condition)
+        refuses for one row, or for none, is not compared."""
+        for part in (rows.slice(0, 0), *(rows.slice(at, 1) for at in range(rows.num_rows))):
+            pl.DataFrame(part).filter(condition)
         return _of_polars(pl.DataFrame(rows).lazy().filter(condition).select(columns))
 
     def pushed(self, scan: Scan, condition: Any, columns: list[str]) -> pa.Table:
@@ -69,7 +74,8 @@ class Dataset:
             if kind < 0.7:
                 return arrow_leaf(sampled)
             if kind < 0.8:
-                return pc.if_else(arrow_leaf(sampled), arrow_leaf(sampled), pa.scalar(None, pa.bool_()))
+                otherwise = arrow_leaf(sampled) if rng.random() < 0.5 else pa.scalar(None, pa.bool_())
+                return pc.if_else(arrow_leaf(sampled), arrow_leaf(sampled), otherwise)
             of = sampled.rows.schema.field(name).type
             listed = pa.array([sampled.constant(name), None, sampled.constant(name)], of)
             if kind < 0.9:
@@ -77,6 +83,10 @@ class Dataset:
             return pc.field(name) <= pc.scalar(listed[0])
 
         return sampled.combined(leaf)
+
+    def vectors(self) -> list[Any]:
+        """Comparisons, their negations, and lists."""
+        return float_vectors(pc.field, lambda column, listed: column.isin(pa.array(listed, pa.float64())))
 
     def whole(self, rows: pa.Table, condition: Any, columns: list[str]) -> pa.Table:
         """A dataset's filter."""
@@ -95,6 +105,10 @@ class DuckDB:
     def condition(self, sampled: Sampled) -> Any:
         """Text of SQL."""
         return sql_condition(sampled, duckdb_literal)
+
+    def vectors(self) -> list[Any]:
+        """The same conditions as of other engines with SQL."""
+        return list(FLOATS)
 
     def whole(self, rows: pa.Table, condition: Any, columns: list[str]) -> pa.Table:
         """A table that holds all rows."""

@@ -26,8 +26,8 @@ sys.path += sys.argv[4:]
 import msgspec
 import pyarrow as pa
 
-from engines.engine_tables import Engine, compare
-from engines.sql_conditions import constant_of_type, sql_condition
+from engines.engine_tables import Engine, compare, compare_vectors, float_vectors
+from engines.sql_conditions import FLOATS, constant_of_type, sql_condition
 from lamella.client.scan import Scan
 from scan.test_foreign_filters import Sampled, compared
 
@@ -40,6 +40,10 @@ class DataFusion:
     def condition(self, sampled: Sampled) -> Any:
         """Text of SQL."""
         return sql_condition(sampled, datafusion_literal)
+
+    def vectors(self) -> list[Any]:
+        """The same conditions as of other engines with SQL."""
+        return list(FLOATS)
 
     def whole(self, rows: pa.Table, condition: Any, columns: list[str]) -> pa.Table:
         """A table that holds all rows."""
@@ -123,6 +127,12 @@ class Daft:
 
         return sampled.combined(lambda: method_leaf(sampled, daft.col))
 
+    def vectors(self) -> list[Any]:
+        """Comparisons, their negations, and lists."""
+        import daft
+
+        return float_vectors(daft.col, lambda column, listed: column.is_in(listed))
+
     def whole(self, rows: pa.Table, condition: Any, columns: list[str]) -> pa.Table:
         """A DataFrame that holds all rows."""
         import daft
@@ -153,6 +163,12 @@ class Ray:
 
         return sampled.combined(lambda: method_leaf(sampled, col))
 
+    def vectors(self) -> list[Any]:
+        """Comparisons, their negations, and lists."""
+        from ray.data.expressions import col
+
+        return float_vectors(col, lambda column, listed: column.is_in(listed))
+
     def whole(self, rows: pa.Table, condition: Any, columns: list[str]) -> pa.Table:
         """A dataset that holds all rows."""
         import ray
@@ -178,5 +194,7 @@ ENGINES: dict[str, Callable[[], Engine]] = {"DataFusion": DataFusion, "Daft": Da
 if __name__ == "__main__":
     name, first, tables = sys.argv[1:4]
     with tempfile.TemporaryDirectory() as folder:
-        found = compare(ENGINES[name](), Path(folder), int(tables), first=int(first))
+        engine = ENGINES[name]()
+        compare_vectors(engine, Path(folder))
+        found = compare(engine, Path(folder), int(tables), first=int(first))
     print(msgspec.json.encode(found).decode())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from unittest.mock import patch
 
 import msgspec
@@ -17,9 +19,12 @@ from lamella.client.scan import Fragment, Scan
 from lamella.snapshot.storage import FsspecStore
 from pages.reads_counted import ReadsCounted
 from property.test_constants_and_deletes import World
+from scan.files import written
 from scan.planning import WarehouseTable
 from scan.test_foreign_filters import Sampled
 from scan.test_rows_found import lines
+
+_COMPARISONS: Final = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
 
 
 class Engine(Protocol):
@@ -30,11 +35,43 @@ class Engine(Protocol):
     def condition(self, sampled: Sampled) -> Any:
         """A random condition in the engine's own form."""
 
+    def vectors(self) -> list[Any]:
+        """Conditions on the column ``x`` of :func:`floats`, on which engines differ."""
+
     def whole(self, rows: pa.Table, condition: Any, columns: list[str]) -> pa.Table:
         """The rows that the engine finds in memory."""
 
     def pushed(self, scan: Scan, condition: Any, columns: list[str]) -> pa.Table:
         """The rows that it finds through its extension point."""
+
+
+def floats(folder: Path) -> WarehouseTable:
+    """Files with NaN of both signs beside numbers, with each zero, and with nulls."""
+    negative = math.copysign(math.nan, -1.0)
+    values = [[negative, 100.0], [math.nan, 1.0], [-0.0, -0.0], [0.0, None], [None, None], [7.0, math.inf]]
+    return written(
+        folder, *(pa.table({"x": pa.array(each, pa.float64()), "n": [at] * 2}) for at, each in enumerate(values))
+    )
+
+
+def float_vectors(column: Callable[[str], Any], is_in: Callable[[Any, list[Any]], Any]) -> list[Any]:
+    """Conditions of a library with operators; ``is_in``: how it writes membership in a list."""
+    x = column("x")
+    found = [compare(x, value) for compare in _COMPARISONS for value in (5.0, 0.0, -0.0, math.nan)]
+    lists: list[list[Any]] = [[0.0, 7.0], [-0.0, 1.0], [math.nan, 7.0], [7.0, None]]
+    found += [is_in(x, listed) for listed in lists]
+    return [*found, *(~each for each in found), (x < 5.0) & (column("n") != 0), (x < 5.0) | (column("n") == 4)]
+
+
+def compare_vectors(engine: Engine, folder: Path) -> None:
+    """Ask both ways about floats."""
+    table = floats(folder)
+    rows = table.scan().to_arrow()
+    for condition in engine.vectors():
+        got, wanted = (
+            ask(given, condition, ["x", "n"]) for ask, given in ((engine.pushed, table.scan()), (engine.whole, rows))
+        )
+        assert lines(got) == lines(wanted), condition
 
 
 class Compared(msgspec.Struct, frozen=True):

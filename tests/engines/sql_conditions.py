@@ -7,6 +7,23 @@ from typing import Any
 
 from scan.test_foreign_filters import Sampled
 
+#: Conditions on which engines differ: NaN and zeros of both signs, nulls in lists.
+FLOATS = (
+    *(
+        f"{negation} (x {sign} {value})"
+        for negation in ("", "NOT")
+        for sign in ("<", "<=", ">", ">=", "=", "<>")
+        for value in ("5.0", "0.0", "-0.0", "CAST('NaN' AS DOUBLE)")
+    ),
+    *(f"x {kind} ({values})" for kind in ("IN", "NOT IN") for values in ("0.0, 7.0", "-0.0, 1.0, 2.0, 3.0, 4.0")),
+    *(
+        "x IN (CAST('NaN' AS DOUBLE), 7.0, 1.0, 2.0)",
+        "x BETWEEN -0.0 AND 50.0",
+        "x IS NULL AND n <> 4",
+        "n NOT IN (1, 2, 3, 4)",
+    ),
+)
+
 
 def sql_condition(sampled: Sampled, literal: Callable[[Any], str], depth: int = 2) -> str:
     """A random condition of SQL; ``literal``: the text of a constant.

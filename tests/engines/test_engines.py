@@ -11,7 +11,7 @@ import pytest
 
 from conftest import path_from_script
 from engines.asked import Dataset, DuckDB, Polars
-from engines.engine_tables import Compared, Engine, compare
+from engines.engine_tables import Compared, Engine, compare, compare_vectors
 
 PROGRAM = Path(__file__).with_name("asked_elsewhere.py")
 ENGINES: dict[str, Engine] = {"Polars": Polars(), "pyarrow": Dataset(), "DuckDB": DuckDB()}
@@ -31,6 +31,12 @@ def compare_elsewhere(engine: str, tables: int, first: int) -> Compared:
     )
     assert done.returncode == 0, done.stderr[-4_000:]
     return msgspec.json.decode(done.stdout.splitlines()[-1], type=Compared)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_engine_compares_floats_as_in_all_rows(engine: str, tmp_path: Path) -> None:
+    """NaN and zeros of both signs, alone in files and beside numbers."""
+    compare_vectors(ENGINES[engine], tmp_path)
 
 
 @pytest.mark.slow

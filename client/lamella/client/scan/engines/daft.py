@@ -95,7 +95,7 @@ def _may_match(filters: Any, schema: pa.Schema) -> Sequence[Tree]:
             """Return a part."""
             try:
                 return super().visit(expr)
-            except (ValueError, TypeError, AttributeError, NotImplementedError, pa.ArrowException):
+            except (ValueError, TypeError, AttributeError, OverflowError, NotImplementedError, pa.ArrowException):
                 return pc.is_finite(pc.field(""))
 
         def visit_is_in(self, expr: Any, items: Any) -> Any:

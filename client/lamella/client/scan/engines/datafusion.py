@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import operator
 import os
-import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -128,14 +128,17 @@ class _Meaning:
         self._batch = batch
         self.keys: dict[str, Any] = {}
 
-    def expression(self, node: Node) -> pc.Expression:
-        """Return a condition or a value."""
+    def expression(self, node: Node, *, zeros_differ: bool = False) -> pc.Expression:
+        """Return a condition or a value. ``zeros_differ``: -0.0 is not 0.0, as it is in lists."""
         if isinstance(node, Field):
-            return self._field(node)
+            return self._field(node, zeros_differ=zeros_differ)
         if isinstance(node, Constant):
             scalar = node.scalar
             is_float = pa.types.is_floating(scalar.type) and scalar.is_valid
-            return pc.scalar(_key(scalar.as_py())) if is_float else pc.scalar(scalar)
+            return pc.scalar(_key(scalar.as_py(), zeros_differ=zeros_differ)) if is_float else pc.scalar(scalar)
+        if node.function == "is_in":
+            scalars = [Constant(scalar) for scalar in node.options["value_set"].values]
+            return self._in(*self._of_one_type((node.arguments[0], *scalars)))
         inner = [self.expression(each) for each in self._of_one_type(node.arguments)]
         if node.function in COMPARISONS:
             return _OPERATORS[COMPARISONS[node.function]](*inner)
@@ -150,14 +153,12 @@ class _Meaning:
                 return inner[0].is_valid()
             case "is_null":
                 return inner[0].is_null()
-            case "is_in":
-                scalars = [Constant(scalar) for scalar in node.options["value_set"].values]
-                listed = [self.expression(each) for each in self._of_one_type((node.arguments[0], *scalars))[1:]]
-                found = listed and inner[0] == listed[0]
-                for each in listed[1:]:
-                    found = found | (inner[0] == each)
-                return found if listed else pc.scalar(False)
         raise NotImplementedError(f"DataFusion gave the function {node.function!r} to a dataset, which is not known")
+
+    def _in(self, term: Node, *listed: Node) -> pc.Expression:
+        """Return membership in a list, which is null for null."""
+        value, *members = (self.expression(each, zeros_differ=True) for each in (term, *listed))
+        return reduce(operator.or_, (value == each for each in members), pc.scalar(False))
 
     def _of_one_type(self, arguments: Sequence[Node]) -> list[Node]:
         """Return arguments with constant integers in the type of the column beside them: DataFusion wrote them in
@@ -171,24 +172,25 @@ class _Meaning:
             for each in arguments
         ]
 
-    def _field(self, node: Field) -> pc.Expression:
+    def _field(self, node: Field, *, zeros_differ: bool) -> pc.Expression:
         (name,) = node.path
         column = self._batch.column(name)
         if not pa.types.is_floating(column.type):
             return pc.field(name)
-        key = f"{name}\0key"
+        key = f"{name}\0{'bits' if zeros_differ else 'key'}"
         if key not in self.keys:
             numbers = np.asarray(column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
-            self.keys[key] = pa.array(_keys(numbers), mask=column.is_null().to_numpy(zero_copy_only=False))
+            keys = _keys(numbers, zeros_differ=zeros_differ)
+            self.keys[key] = pa.array(keys, mask=column.is_null().to_numpy(zero_copy_only=False))
         return pc.field(key)
 
 
-def _keys(numbers: Any) -> Any:
-    """Return integers in the order that DataFusion gives floats: by their bits, with both zeros equal."""
-    bits = np.where(numbers == 0, 0.0, numbers).view(np.int64)
+def _keys(numbers: Any, *, zeros_differ: bool) -> Any:
+    """Return integers in the order that DataFusion gives floats: by their bits, and with both zeros equal unless they
+    differ."""
+    bits = (numbers if zeros_differ else np.where(numbers == 0, 0.0, numbers)).view(np.int64)
     return np.where(bits < 0, bits ^ np.int64(0x7FFF_FFFF_FFFF_FFFF), bits)
 
 
-def _key(number: float) -> int:
-    bits: int = struct.unpack("<q", struct.pack("<d", number if number else 0.0))[0]
-    return bits ^ 0x7FFF_FFFF_FFFF_FFFF if bits < 0 else bits
+def _key(number: float, *, zeros_differ: bool) -> int:
+    return int(_keys(np.array([number]), zeros_differ=zeros_differ)[0])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lamella.client.filters.may_match import conjuncts, of_arrow
+from lamella.client.filters.trees import Tree
 from lamella.client.scan.engines.source import Part, Source
 from lamella.client.scan.rows import library
 
@@ -71,12 +72,23 @@ def _datasource(data: Any, scan: Source) -> Any:
             predicate = self._predicate_expr
             if self._planned is not None and self._planned[0] is predicate:
                 return self._planned[1]
-            known = None if predicate is None else of_arrow(predicate.to_pyarrow(), scan.schema)
-            found = scan.narrowed(None, conjuncts(known) if known is not None else ()).fragments()
+            found = scan.narrowed(None, _may_match(predicate, scan.schema)).fragments()
             self._planned = (predicate, found)
             return found
 
     return LamellaDatasource()
+
+
+def _may_match(predicate: Any, schema: pa.Schema) -> Sequence[Tree]:
+    """Return what is known of the rows that a predicate of Ray is true of."""
+    if predicate is None:
+        return ()
+    try:
+        written = predicate.to_pyarrow()
+    except (ValueError, TypeError, OverflowError, pa.ArrowException):  # a part has no form in pyarrow
+        return ()
+    known = of_arrow(written, schema)
+    return () if known is None else conjuncts(known)
 
 
 def _blocks(
