@@ -134,12 +134,16 @@ def planned_files() -> Iterator[list[int]]:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """The table with nanoseconds as numbers: Python has no such times."""
-    fields = [
-        field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) and field.type.unit == "ns" else field
-        for field in table.schema
-    ]
-    return table.cast(pa.schema(fields))
+    """The table with dates and times as numbers: Python does not have all of them."""
+    return table.cast(pa.schema([field.with_type(_number(field.type)) for field in table.schema]))
+
+
+def _number(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_number(field.type)) for field in kind])
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    return pa.int64() if pa.types.is_timestamp(kind) else kind
 
 
 def compare(engine: Engine, folder: Path, tables: int, *, first: int = 0, queries: int = 5) -> Compared:

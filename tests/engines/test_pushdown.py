@@ -111,6 +111,7 @@ ARROW: list[tuple[Any, str]] = [
     (F("f") == pc.scalar(pa.scalar(0.3, pa.float64())), "f = 0.3"),
     (F("x").isin(pa.array([0.0, 0.5, None])), "x IN (0.0, 0.5) OR x IS NULL"),
     (F("f").isin(pa.array([0.1])), "all"),
+    (F("at").isin(pa.array([2**62 + 1], pa.timestamp("us"))), "at IN (timestamp_ntz(4611686018427387905))"),
     (pc.if_else(F("s").is_valid(), F("s").isin(["k1"]), pa.scalar(None, pa.bool_())), "s IN ('k1') IS TRUE"),
     (~(pc.utf8_upper(F("s")) == "K1") & (F("i") < 3), "i < 3"),
     (~((pc.utf8_upper(F("s")) == "K1") & (F("i") < 3)), "all"),

@@ -272,11 +272,11 @@ def _listed(scalar: Any) -> Tree:
     """Return a member of a list. pyarrow converts lists to the column's type and tells 0.0 from -0.0."""
     literal = literal_of(scalar)
     if literal["data-type"] in ("double", "decimal") and not float(literal["value"]).is_integer():
-        raise _refused("isin", f"{scalar} is converted to the column's type: write (x == a) | (x == b)")
+        raise _refused("isin", f"{_shown(scalar)} is converted to the column's type: write (x == a) | (x == b)")
     if literal["data-type"] in ("long", "double", "decimal") and float(literal["value"]) == 0:
         raise _refused("isin with 0", "pyarrow tells 0.0 from -0.0 in lists: write (x == 0) | x.isin(...)")
     if literal["data-type"] in ("timestamp", "timestamp_ntz") and literal["value"] % 86_400_000_000:
-        raise _refused("isin", f"{scalar} is converted to the column's type: write (x == a) | (x == b)")
+        raise _refused("isin", f"{_shown(scalar)} is converted to the column's type: write (x == a) | (x == b)")
     return literal
 
 
@@ -330,7 +330,9 @@ def _arguments(node: Call) -> Sequence[Tree]:
         if isinstance(argument, Constant) and not (
             pa.types.is_integer(argument.scalar.type) or pa.types.is_decimal(argument.scalar.type)
         ):
-            raise _refused(node.function, f"arithmetic is translated with integers and decimals, not {argument.scalar}")
+            raise _refused(
+                node.function, f"arithmetic is translated with integers and decimals, not {_shown(argument.scalar)}"
+            )
     return [_term(argument) for argument in node.arguments]
 
 
@@ -353,13 +355,14 @@ def literal_of(scalar: Any) -> Tree:
         value = scalar.as_py()
         if kind.bit_width != 64:
             raise _refused(
-                f"{kind} {scalar}", "constants of this type are compared with less precision: use a Python float"
+                f"{kind} {_shown(scalar)}",
+                "constants of this type are compared with less precision: use a Python float",
             )
         if math.isnan(value):
             raise _refused("NaN", "nothing is equal to NaN in pyarrow: use is_nan()")
         return _as_tree(value)
     if pa.types.is_date64(kind):
-        raise _refused(f"{kind} {scalar}", "use a date of days")
+        raise _refused(f"{kind} {_shown(scalar)}", "use a date of days")
     if pa.types.is_date(kind):
         try:
             return _as_tree(scalar.as_py())
@@ -371,7 +374,15 @@ def literal_of(scalar: Any) -> Tree:
         return _as_tree(scalar.as_py())
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return _as_tree(scalar.as_py())
-    raise _refused(f"{kind} {scalar}", "filters have no constants of this type")
+    raise _refused(f"{kind} {_shown(scalar)}", "filters have no constants of this type")
+
+
+def _shown(scalar: Any) -> str:
+    """Return the text of a constant, for messages."""
+    try:
+        return str(scalar)
+    except (OverflowError, ValueError):  # a time that Python does not have
+        return str(scalar.value)
 
 
 def _as_tree(value: bool | int | float | Decimal | str | bytes | dt.date) -> Tree:
@@ -382,7 +393,7 @@ def _moment(scalar: Any) -> Tree:
     per_unit = {"s": 1_000_000, "ms": 1_000, "us": 1}
     count, unit = scalar.value, scalar.type.unit
     if unit == "ns" and count % 1_000:
-        raise _refused(f"{scalar.type} {scalar}", "a filter holds microseconds")
+        raise _refused(f"{scalar.type} {_shown(scalar)}", "a filter holds microseconds")
     micros = count // 1_000 if unit == "ns" else count * per_unit[unit]
     return trees.typed("timestamp_ntz" if scalar.type.tz is None else "timestamp", micros)
 

@@ -79,10 +79,10 @@ def _type_at(schema: pa.Schema, path: Sequence[str]) -> pa.DataType | None:
 
 
 def _bounded(call: Callable[[], MayMatch]) -> MayMatch:
-    """Return the result; None for an expression that is nested too deep or cannot be read."""
+    """Return the result; None for an expression that is nested too deep, or has constants that Python has not."""
     try:
         return call()
-    except (InvalidFilter, RecursionError):
+    except (InvalidFilter, RecursionError, OverflowError, ValueError):
         return None
 
 
