@@ -282,6 +282,24 @@ def test_limits_and_orders_belong_to_the_engine(planner: WarehouseTable) -> None
     assert frame.filter(C("i") > 1_000).collect().schema == frame.collect_schema()
 
 
+def test_fields_of_structs_are_not_columns_with_dots(tmp_path: Path) -> None:
+    """Both prune, each by its own values."""
+    tables = [pa.table({"s": [{"x": n}, None], "s.x": [100 - n, 1], "A b": [n, n]}) for n in range(4)]
+    planner = written(tmp_path, *tables)
+    frame, dataset = planner.scan().to_lazyframe(), planner.scan().to_pyarrow_dataset()
+    field, dotted = C("s").struct.field("x") > 2, C("s.x") > 98
+    assert pushed(lambda: frame.filter(field).collect()) == ["s.x > 2"]
+    assert pushed(lambda: frame.filter(dotted).collect()) == ["`s.x` > 98"]
+    assert frame.filter(field).collect()["A b"].to_list() == [3]
+    assert frame.filter(dotted).collect()["A b"].to_list() == [0, 1]
+    assert dataset.to_table(filter=F("s", "x") > 2)["A b"].to_pylist() == [3]
+    assert dataset.to_table(filter=F("s.x") > 98)["A b"].to_pylist() == [0, 1]
+    assert duckdb_count(dataset, "s.x > 2") == 1
+    assert duckdb_count(dataset, '"s.x" > 98') == 2
+    few = planner.scan(columns=("A b", "s.x")).to_lazyframe()
+    assert few.filter(dotted).collect()["A b"].to_list() == [0, 1]
+
+
 @pytest.fixture(params=["service", "embedded"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lamella]:
     """A table of files, in a service and in a folder."""
