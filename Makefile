@@ -197,6 +197,9 @@ lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade take
 	$(LOCK) --extra spark --extra s3 --extra telemetry -c requirements.lock $(ARGS) -o requirements-spark.lock
 	echo 'pyspark==4.1.*' | $(LOCK_NAMED) $(ARGS) -o requirements-iceberg-spark.lock
 	printf '%s\n' 'pyspark==4.1.*' 'delta-spark==4.4.0' pydantic typer pyarrow | $(LOCK_NAMED) $(ARGS) -o requirements-delta-spark.lock
+	echo 'datafusion>=55' | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-datafusion.lock
+	echo 'ray[data]>=2.60' | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-ray.lock
+	echo 'daft>=0.7.24' | $(LOCK_NAMED) $(ARGS) -o requirements-daft.lock
 	printf 'duckdb-extension-%s==1.5.*\n' iceberg avro | $(LOCK_NAMED) $(ARGS) -o requirements-iceberg-duckdb.lock
 	echo 'databend>=1.2.895' | $(subst 3.11,3.12,$(LOCK_NAMED)) $(ARGS) -o requirements-peer-databend.lock
 	echo 'duckdb-extension-ducklake==1.5.*' | $(LOCK_NAMED) $(ARGS) -o requirements-peer-ducklake.lock

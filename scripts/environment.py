@@ -1,8 +1,8 @@
 """Print the Python of an environment of its own for a client that Lamella is tested with; make it if it is not there.
 
 Some clients need other versions of what Lamella itself is tested with: Iceberg's newest Spark runtime is for Spark 4.1,
-and DuckDB's newest Iceberg extension on PyPI for DuckDB 1.5. `environment.py NAME` makes `build/NAME` from
-`requirements-NAME.lock`, hashes checked.
+and DuckDB's newest Iceberg extension on PyPI for DuckDB 1.5. Daft needs an older pyarrow. `environment.py
+NAME` makes `build/NAME` from `requirements-NAME.lock`, hashes checked.
 
 Only the path goes to standard output. The exit status is 1 when it cannot be made.
 """

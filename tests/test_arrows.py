@@ -79,8 +79,8 @@ RULES = (
     Forbidden("lamella.snapshot", ("opentelemetry",), exempt=("lamella.snapshot.tracing",)),
     Forbidden("lamella.service", ("opentelemetry",), exempt=("lamella.service.telemetry.otel",)),
     Forbidden("lamella.client", ("opentelemetry",), exempt=("lamella.client.tracing", "lamella.client.http.tracing")),
-    # The reader stands on the core alone: whatever plans a scan for it is handed in.
-    Forbidden("lamella.client.scan", ("lamella.client",), allowed=("lamella.client.scan",)),
+    # The reader stands on the core, and translates the conditions of engines: whatever plans a scan is handed in.
+    Forbidden("lamella.client.scan", ("lamella.client",), allowed=("lamella.client.scan", "lamella.client.filters")),
     # Spark imports every top-level module named pyspark_* when it looks for data sources.
     Forbidden("pyspark_lamella", ("lamella",), allowed=("lamella.client.spark",)),
 )

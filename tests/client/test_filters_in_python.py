@@ -224,6 +224,7 @@ REFUSED: list[tuple[Any, str]] = [
     (F("a") == pa.scalar(0.1, pa.float32()), "float"),
     (F("a") == pa.scalar(1, pa.timestamp("ns")), "microseconds"),
     (F("a") == pa.scalar(1, pa.duration("us")), "duration"),
+    (F("a").isin(pa.array([2**62 + 1], pa.timestamp("us"))), "4611686018427387905 is converted"),
     (F("a").cast("int32") == 1, "cast"),
     (F("a") / 2 > 1, "divide_checked"),
     (pc.add(F("a"), 1) > 1, "add of"),

@@ -18,7 +18,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from fixtures_s3 import S3Server
@@ -166,6 +168,18 @@ def test_parts_of_a_scan_take_their_urls_along(lake: Lake) -> None:
     assert lake.url_requests() == before + 1
     assert lake.proxy.refused == 0
     assert "Signature" not in "".join(map(repr, parts))
+
+
+def test_engines_read_by_signed_urls(lake: Lake) -> None:
+    """Each query takes URLs of the blocks that it needs, also beside another one of the same scan."""
+    scan = lake.table.scan(columns=["a", "s"], signed_urls=True)
+    frame = scan.to_lazyframe()
+    found = frame.filter(pl.col("a") < 4_500).join(frame.filter(pl.col("a") >= 4_400), on="a").collect()
+    assert sorted(found["a"].to_list()) == expected(lambda a: 4_400 <= a < 4_500)
+    dataset = scan.to_pyarrow_dataset()
+    assert dataset.to_table(["a"], filter=pc.field("s") == "s05").num_rows == len(expected(lambda a: a % 13 == 5))
+    with pytest.raises(TypeError, match="signed URLs cannot be pickled"):
+        pickle.dumps(dataset)
 
 
 def test_deleted_rows_come_with_the_urls(lake: Lake) -> None:

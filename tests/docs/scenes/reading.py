@@ -78,6 +78,12 @@ def scan(stage: Stage) -> None:
     stage.table("shop.orders", orders())
 
 
+@scene("docs/engines.md")
+def engines(stage: Stage) -> None:
+    """Orders with a struct."""
+    stage.table("shop.orders", orders())
+
+
 def _profiles(stage: Stage, text: str) -> None:
     """Each table is a profile, with a token file beside the file."""
     path = stage.folder / "profiles.toml"

@@ -23,7 +23,7 @@ from lamella.client.filters import trees
 from lamella.client.filters.trees import Tree
 from lamella.snapshot.errors import InvalidFilter
 
-_COMPARISONS: Final = {
+COMPARISONS: Final = {
     "less": "lt",
     "less_equal": "lt-eq",
     "greater": "gt",
@@ -46,27 +46,27 @@ _NULL_MATCHES: Final = 0
 _NULL_IS_SKIPPED: Final = 1
 
 
-class _Field(msgspec.Struct, frozen=True):
+class Field(msgspec.Struct, frozen=True):
     """A column, by the names of its path."""
 
     path: tuple[str, ...]
 
 
-class _Constant(msgspec.Struct, frozen=True):
+class Constant(msgspec.Struct, frozen=True):
     """A constant of an Arrow type."""
 
     scalar: Any
 
 
-class _Call(msgspec.Struct, frozen=True):
+class Call(msgspec.Struct, frozen=True):
     """A function, with its options as a dictionary."""
 
     function: str
-    arguments: tuple[_Node, ...]
+    arguments: tuple[Node, ...]
     options: dict[str, Any]
 
 
-_Node = _Field | _Constant | _Call
+Node = Field | Constant | Call
 
 
 def tree_of_arrow(expression: pc.Expression) -> Tree:
@@ -75,7 +75,7 @@ def tree_of_arrow(expression: pc.Expression) -> Tree:
     Raises:
         InvalidFilter: a part has no exact translation; the error names it.
     """
-    return _condition(_read(expression))
+    return condition_of(read_expression(expression))
 
 
 # Arrow's serialization.
@@ -87,7 +87,12 @@ class _CSchema(ctypes.Structure):
     _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
 
 
-def _read(expression: pc.Expression) -> _Node:
+def read_expression(expression: pc.Expression) -> Node:
+    """Return an expression of pyarrow as a tree of what it consists of.
+
+    Raises:
+        InvalidFilter: this version of pyarrow writes it in another form.
+    """
     try:
         written = expression.__reduce__()[1][0]
     except pa.ArrowNotImplementedError as error:
@@ -131,24 +136,24 @@ def _metadata(schema: pa.Schema) -> Iterator[tuple[str, str]]:
     return iter(entries)
 
 
-def _node(entry: tuple[str, str], entries: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> _Node:
+def _node(entry: tuple[str, str], entries: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> Node:
     kind, value = entry
     match kind:
         case "field_ref":
-            return _Field((value,))
+            return Field((value,))
         case "nested_field_ref":
             parts = [next(entries, ("", "")) for _ in range(int(value))]
             if any(kind != "field_ref" for kind, _ in parts):
                 raise InvalidFilter("a column of pyarrow is named by its names, not by numbers")
-            return _Field(tuple(name for _, name in parts))
+            return Field(tuple(name for _, name in parts))
         case "literal":
-            return _Constant(batch.column(int(value))[0])
+            return Constant(batch.column(int(value))[0])
         case "call":
-            arguments: list[_Node] = []
+            arguments: list[Node] = []
             options: dict[str, Any] = {}
             for inner in entries:
                 if inner[0] == "end":
-                    return _Call(value, tuple(arguments), options)
+                    return Call(value, tuple(arguments), options)
                 if inner[0] == "options":
                     options = {name: member for name, member in batch.column(int(inner[1]))[0].items()}  # noqa: C416
                     continue
@@ -163,45 +168,46 @@ def _other_form() -> InvalidFilter:
 # Conditions.
 
 
-def _condition(node: _Node) -> Tree:
-    if isinstance(node, _Field):
+def condition_of(node: Node) -> Tree:
+    """Return a condition exactly; raises InvalidFilter, naming the part that cannot be translated."""
+    if isinstance(node, Field):
         return trees.unary("truth", trees.reference(node.path))
-    if isinstance(node, _Constant):
+    if isinstance(node, Constant):
         if pa.types.is_boolean(node.scalar.type) and node.scalar.is_valid:
             return trees.TRUE if node.scalar.as_py() else trees.FALSE
         raise _refused("a constant as a condition", f"{node.scalar!r} is neither true nor false")
     name = node.function
     if name in _CONNECTIVES:
-        return trees.joined(_CONNECTIVES[name], [_condition(side) for side in _operands(node)])
-    if name in _COMPARISONS:
-        return _comparison(_COMPARISONS[name], node.arguments[0], node.arguments[1])
+        return trees.joined(_CONNECTIVES[name], [condition_of(side) for side in operands_of(node)])
+    if name in COMPARISONS:
+        return _comparison(COMPARISONS[name], node.arguments[0], node.arguments[1])
     made = _CONDITIONS.get(name)
     if made is None:
         raise _refused(name, _REASONS.get(name, "it is not translated; use col() or SQL"))
     return made(node)
 
 
-def _operands(node: _Call) -> list[_Node]:
+def operands_of(node: Call) -> list[Node]:
     """Return the operands of a chain of one connective."""
-    found: list[_Node] = []
-    waiting: list[_Node] = [node]
+    found: list[Node] = []
+    waiting: list[Node] = [node]
     while waiting:
         each = waiting.pop()
-        if isinstance(each, _Call) and each.function == node.function:
+        if isinstance(each, Call) and each.function == node.function:
             waiting += reversed(each.arguments)
         else:
             found.append(each)
     return found
 
 
-def _comparison(kind: str, left: _Node, right: _Node) -> Tree:
-    if isinstance(left, _Constant):
-        if isinstance(right, _Constant):
+def _comparison(kind: str, left: Node, right: Node) -> Tree:
+    if isinstance(left, Constant):
+        if isinstance(right, Constant):
             raise _refused("a comparison of two constants", "it has no column")
         left, right, kind = right, left, trees.MIRRORED[kind]
     term = _term(left)
-    if isinstance(right, _Constant):
-        value = _literal(right.scalar)
+    if isinstance(right, Constant):
+        value = literal_of(right.scalar)
         found = trees.compare(kind, term, value)
         # NaN is greater than all numbers in Spark, and than none in pyarrow.
         guarded = kind in ("gt", "gt-eq") and value["data-type"] in ("long", "decimal", "double")
@@ -218,20 +224,20 @@ def _comparison(kind: str, left: _Node, right: _Node) -> Tree:
     return trees.joined("and", [found, trees.joined("or", [neither, *(trees.unary("is-null", s) for s in sides)])])
 
 
-def _nan(node: _Node, term: Tree) -> Tree:
+def _nan(node: Node, term: Tree) -> Tree:
     """Return a condition that is true where a number is NaN. It is an error for what is not a number."""
-    return trees.unary("is-nan", term) if isinstance(node, _Field) else trees.compare("eq", term, trees.NAN)
+    return trees.unary("is-nan", term) if isinstance(node, Field) else trees.compare("eq", term, trees.NAN)
 
 
-def _negation(node: _Call) -> Tree:
-    return trees.negated(_condition(node.arguments[0]))
+def _negation(node: Call) -> Tree:
+    return trees.negated(condition_of(node.arguments[0]))
 
 
-def _and_not(node: _Call) -> Tree:
-    return trees.joined("and", [_condition(node.arguments[0]), trees.negated(_condition(node.arguments[1]))])
+def _and_not(node: Call) -> Tree:
+    return trees.joined("and", [condition_of(node.arguments[0]), trees.negated(condition_of(node.arguments[1]))])
 
 
-def _null_test(node: _Call) -> Tree:
+def _null_test(node: Call) -> Tree:
     term = _term(node.arguments[0])
     found = trees.unary("is-null", term)
     nan_is_null = node.options.get("nan_is_null")
@@ -240,15 +246,15 @@ def _null_test(node: _Call) -> Tree:
     return found
 
 
-def _valid_test(node: _Call) -> Tree:
+def _valid_test(node: Call) -> Tree:
     return trees.unary("not-null", _term(node.arguments[0]))
 
 
-def _nan_test(node: _Call) -> Tree:
+def _nan_test(node: Call) -> Tree:
     return trees.compare("eq", _term(node.arguments[0]), trees.NAN)  # null of null, unlike Spark's isnan
 
 
-def _membership(node: _Call) -> Tree:
+def _membership(node: Call) -> Tree:
     matching = node.options["null_matching_behavior"].as_py()
     if matching not in (_NULL_MATCHES, _NULL_IS_SKIPPED):
         raise _refused("is_in", "only the behaviours MATCH and SKIP of nulls are translated")
@@ -264,30 +270,30 @@ def _membership(node: _Call) -> Tree:
 
 def _listed(scalar: Any) -> Tree:
     """Return a member of a list. pyarrow converts lists to the column's type and tells 0.0 from -0.0."""
-    literal = _literal(scalar)
+    literal = literal_of(scalar)
     if literal["data-type"] in ("double", "decimal") and not float(literal["value"]).is_integer():
-        raise _refused("isin", f"{scalar} is converted to the column's type: write (x == a) | (x == b)")
+        raise _refused("isin", f"{_shown(scalar)} is converted to the column's type: write (x == a) | (x == b)")
     if literal["data-type"] in ("long", "double", "decimal") and float(literal["value"]) == 0:
         raise _refused("isin with 0", "pyarrow tells 0.0 from -0.0 in lists: write (x == 0) | x.isin(...)")
     if literal["data-type"] in ("timestamp", "timestamp_ntz") and literal["value"] % 86_400_000_000:
-        raise _refused("isin", f"{scalar} is converted to the column's type: write (x == a) | (x == b)")
+        raise _refused("isin", f"{_shown(scalar)} is converted to the column's type: write (x == a) | (x == b)")
     return literal
 
 
-def _text_test(node: _Call) -> Tree:
+def _text_test(node: Call) -> Tree:
     if node.options["ignore_case"].as_py():
         raise _refused(node.function, "upper and lower case are not ignored; use col() or SQL")
     return trees.text_test(_term(node.arguments[0]), node.options["pattern"].as_py(), _TEXT_TESTS[node.function])
 
 
-def _like(node: _Call) -> Tree:
+def _like(node: Call) -> Tree:
     pattern = node.options["pattern"].as_py()
     if node.options["ignore_case"].as_py() or "\\" in pattern:
         raise _refused("match_like", "patterns with backslashes, and without regard to case, are not translated")
     return trees.like(_term(node.arguments[0]), pattern)
 
 
-_CONDITIONS: Final[dict[str, Callable[[_Call], Tree]]] = {
+_CONDITIONS: Final[dict[str, Callable[[Call], Tree]]] = {
     "invert": _negation,
     "and_not_kleene": _and_not,
     "is_null": _null_test,
@@ -307,11 +313,11 @@ _REASONS: Final = {
 # Terms and constants.
 
 
-def _term(node: _Node) -> Tree:
-    if isinstance(node, _Field):
+def _term(node: Node) -> Tree:
+    if isinstance(node, Field):
         return trees.reference(node.path)
-    if isinstance(node, _Constant):
-        return _literal(node.scalar)
+    if isinstance(node, Constant):
+        return literal_of(node.scalar)
     if node.function in _ARITHMETIC:
         return trees.apply(_ARITHMETIC[node.function], *_arguments(node))
     if node.function == "utf8_length":
@@ -319,12 +325,14 @@ def _term(node: _Node) -> Tree:
     raise _refused(node.function, _REASONS.get(node.function, _ARITHMETIC_REASONS.get(node.function, _NO_TERM)))
 
 
-def _arguments(node: _Call) -> Sequence[Tree]:
+def _arguments(node: Call) -> Sequence[Tree]:
     for argument in node.arguments:
-        if isinstance(argument, _Constant) and not (
+        if isinstance(argument, Constant) and not (
             pa.types.is_integer(argument.scalar.type) or pa.types.is_decimal(argument.scalar.type)
         ):
-            raise _refused(node.function, f"arithmetic is translated with integers and decimals, not {argument.scalar}")
+            raise _refused(
+                node.function, f"arithmetic is translated with integers and decimals, not {_shown(argument.scalar)}"
+            )
     return [_term(argument) for argument in node.arguments]
 
 
@@ -336,7 +344,7 @@ _ARITHMETIC_REASONS: Final = {
 }
 
 
-def _literal(scalar: Any) -> Tree:
+def literal_of(scalar: Any) -> Tree:
     """Return a constant of Arrow exactly; raises InvalidFilter if the grammar cannot hold it."""
     kind = scalar.type
     if not scalar.is_valid:
@@ -347,13 +355,14 @@ def _literal(scalar: Any) -> Tree:
         value = scalar.as_py()
         if kind.bit_width != 64:
             raise _refused(
-                f"{kind} {scalar}", "constants of this type are compared with less precision: use a Python float"
+                f"{kind} {_shown(scalar)}",
+                "constants of this type are compared with less precision: use a Python float",
             )
         if math.isnan(value):
             raise _refused("NaN", "nothing is equal to NaN in pyarrow: use is_nan()")
         return _as_tree(value)
     if pa.types.is_date64(kind):
-        raise _refused(f"{kind} {scalar}", "use a date of days")
+        raise _refused(f"{kind} {_shown(scalar)}", "use a date of days")
     if pa.types.is_date(kind):
         try:
             return _as_tree(scalar.as_py())
@@ -365,7 +374,15 @@ def _literal(scalar: Any) -> Tree:
         return _as_tree(scalar.as_py())
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return _as_tree(scalar.as_py())
-    raise _refused(f"{kind} {scalar}", "filters have no constants of this type")
+    raise _refused(f"{kind} {_shown(scalar)}", "filters have no constants of this type")
+
+
+def _shown(scalar: Any) -> str:
+    """Return the text of a constant, for messages."""
+    try:
+        return str(scalar)
+    except (OverflowError, ValueError):  # a time that Python does not have
+        return str(scalar.value)
 
 
 def _as_tree(value: bool | int | float | Decimal | str | bytes | dt.date) -> Tree:
@@ -376,7 +393,7 @@ def _moment(scalar: Any) -> Tree:
     per_unit = {"s": 1_000_000, "ms": 1_000, "us": 1}
     count, unit = scalar.value, scalar.type.unit
     if unit == "ns" and count % 1_000:
-        raise _refused(f"{scalar.type} {scalar}", "a filter holds microseconds")
+        raise _refused(f"{scalar.type} {_shown(scalar)}", "a filter holds microseconds")
     micros = count // 1_000 if unit == "ns" else count * per_unit[unit]
     return trees.typed("timestamp_ntz" if scalar.type.tz is None else "timestamp", micros)
 

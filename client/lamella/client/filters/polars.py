@@ -25,7 +25,7 @@ from lamella.snapshot.errors import InvalidFilter
 if TYPE_CHECKING:
     import polars as pl
 
-_COMPARISONS: Final = {
+COMPARISONS: Final = {
     "Lt": "lt",
     "LtEq": "lt-eq",
     "Gt": "gt",
@@ -35,8 +35,8 @@ _COMPARISONS: Final = {
     "EqValidity": "eq-null-safe",
     "NotEqValidity": "eq-null-safe",
 }
-_CONNECTIVES: Final = {"And": "and", "LogicalAnd": "and", "Or": "or", "LogicalOr": "or"}
-_ENDS: Final = {
+CONNECTIVES: Final = {"And": "and", "LogicalAnd": "and", "Or": "or", "LogicalOr": "or"}
+ENDS: Final = {
     "Both": ("gt-eq", "lt-eq"),
     "Left": ("gt-eq", "lt"),
     "Right": ("gt", "lt-eq"),
@@ -55,16 +55,25 @@ def tree_of_polars(expression: pl.Expr) -> Tree:
     Raises:
         InvalidFilter: a part has no exact translation; the error names it.
     """
+    return condition_of(read_expression(expression))
+
+
+def read_expression(expression: pl.Expr) -> Any:
+    """Return an expression of Polars as a tree of what it consists of.
+
+    Raises:
+        InvalidFilter: Polars cannot write it.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the form may change with the version; what is not known is refused
         try:
             text = expression.meta.serialize(format="json")
         except Exception as error:  # Polars has errors of several classes for what it cannot write
             raise InvalidFilter(f"Polars cannot write the expression as JSON: {error}") from error
-    return _condition(json.loads(text))
+    return json.loads(text)
 
 
-def _variant(node: Any) -> tuple[str, Any]:
+def variant_of(node: Any) -> tuple[str, Any]:
     """Return the name of a node and its content."""
     if isinstance(node, str):
         return node, None
@@ -77,15 +86,16 @@ def _variant(node: Any) -> tuple[str, Any]:
 # Conditions.
 
 
-def _condition(node: Any) -> Tree:
-    kind, content = _variant(node)
+def condition_of(node: Any) -> Tree:
+    """Return a condition exactly; raises InvalidFilter, naming the part that cannot be translated."""
+    kind, content = variant_of(node)
     match kind:
         case "Column":
             return trees.unary("truth", _term(node))
         case "Alias":
-            return _condition(content[0])
+            return condition_of(content[0])
         case "Literal":
-            value = _variant(content)[1]
+            value = variant_of(content)[1]
             if isinstance(value, dict) and isinstance(value.get("Boolean"), bool):
                 return trees.TRUE if value["Boolean"] else trees.FALSE
             raise _refused(trees.shown(content), "it is neither true nor false")
@@ -99,22 +109,22 @@ def _condition(node: Any) -> Tree:
 
 def _binary(content: Mapping[str, Any]) -> Tree:
     operator = str(content["op"])
-    if operator in _CONNECTIVES:
-        sides = _operands(content, operator)
-        return trees.joined(_CONNECTIVES[operator], [_condition(side) for side in sides])
-    if operator not in _COMPARISONS:
+    if operator in CONNECTIVES:
+        sides = operands_of(content, operator)
+        return trees.joined(CONNECTIVES[operator], [condition_of(side) for side in sides])
+    if operator not in COMPARISONS:
         raise _refused(operator, _REASONS.get(operator, _NOT_TRANSLATED))
-    found = _comparison(_COMPARISONS[operator], content["left"], content["right"])
+    found = _comparison(COMPARISONS[operator], content["left"], content["right"])
     return trees.negated(found) if operator == "NotEqValidity" else found
 
 
-def _operands(content: Mapping[str, Any], operator: str) -> list[Any]:
+def operands_of(content: Mapping[str, Any], operator: str) -> list[Any]:
     """Return the operands of a chain of one connective."""
     found: list[Any] = []
     waiting: list[Any] = [content["right"], content["left"]]
     while waiting:
         node = waiting.pop()
-        kind, inner = _variant(node)
+        kind, inner = variant_of(node)
         if kind == "BinaryExpr" and inner["op"] == operator:
             waiting += [inner["right"], inner["left"]]
         else:
@@ -132,7 +142,7 @@ def _comparison(kind: str, left: Any, right: Any) -> Tree:
         return trees.compare(kind, term, _other_column(right))
     if kind == "eq-null-safe" and _is_null(right):
         return trees.unary("is-null", term)
-    value = _literal(_variant(right)[1])
+    value = literal_of(variant_of(right)[1])
     return trees.compare(kind, _in_micros(term, [value]), value)
 
 
@@ -162,9 +172,9 @@ def _is_null(node: Any) -> bool:
 
 def _function(content: Mapping[str, Any]) -> Tree:
     inputs = content["input"]
-    family, function = _variant(content["function"])
+    family, function = variant_of(content["function"])
     name, options = (
-        _variant(function) if function is not None and family.endswith(("Expr", "Boolean")) else (family, None)
+        variant_of(function) if function is not None and family.endswith(("Expr", "Boolean")) else (family, None)
     )
     made = _FUNCTIONS.get((family, name))
     if made is None:
@@ -174,17 +184,17 @@ def _function(content: Mapping[str, Any]) -> Tree:
 
 def _not(inputs: Sequence[Any], options: Any) -> Tree:
     del options
-    return trees.negated(_condition(inputs[0]))
+    return trees.negated(condition_of(inputs[0]))
 
 
 def _all(inputs: Sequence[Any], options: Any) -> Tree:
     del options
-    return trees.joined("and", [_condition(each) for each in inputs])
+    return trees.joined("and", [condition_of(each) for each in inputs])
 
 
 def _any(inputs: Sequence[Any], options: Any) -> Tree:
     del options
-    return trees.joined("or", [_condition(each) for each in inputs])
+    return trees.joined("or", [condition_of(each) for each in inputs])
 
 
 def _is_null_test(inputs: Sequence[Any], options: Any) -> Tree:
@@ -208,7 +218,7 @@ def _is_not_nan(inputs: Sequence[Any], options: Any) -> Tree:
 
 
 def _between(inputs: Sequence[Any], options: Any) -> Tree:
-    low, high = _ENDS[options["closed"]]
+    low, high = ENDS[options["closed"]]
     return trees.joined("and", [_comparison(low, inputs[0], inputs[1]), _comparison(high, inputs[0], inputs[2])])
 
 
@@ -217,10 +227,10 @@ def _in(inputs: Sequence[Any], options: Any) -> Tree:
         raise _refused(
             "is_in with nulls_equal", "its result for null differs within Polars: write x.is_in(...) | x.is_null()"
         )
-    term, (kind, content) = _term(inputs[0]), _variant(inputs[1])
-    scalar = _variant(content) if kind == "Literal" else ("", None)
+    term, (kind, content) = _term(inputs[0]), variant_of(inputs[1])
+    scalar = variant_of(content) if kind == "Literal" else ("", None)
     if scalar[0] == "Scalar":
-        scalar = _variant(scalar[1])
+        scalar = variant_of(scalar[1])
     if scalar[0] not in ("List", "Series"):
         raise _refused("is_in", "the list must be constant")
     found = _values(scalar[1])
@@ -270,8 +280,8 @@ def _contains(inputs: Sequence[Any], options: Any) -> Tree:
 
 
 def _text(node: Any) -> str:
-    kind, content = _variant(node)
-    found = _variant(content)[1] if kind == "Literal" else None
+    kind, content = variant_of(node)
+    found = variant_of(content)[1] if kind == "Literal" else None
     if not isinstance(found, dict) or not isinstance(found.get("String"), str):
         raise _refused("a test of text", "the text must be constant")
     return str(found["String"])
@@ -307,24 +317,24 @@ _REASONS: Final = {
 
 
 def _term(node: Any) -> Tree:
-    kind, content = _variant(node)
+    kind, content = variant_of(node)
     if kind == "Alias":
         return _term(content[0])
-    path = _path(node)
+    path = path_of(node)
     if path is not None:
         return trees.reference(path)
     if kind == "Function" and content["function"] == {"StringExpr": "LenChars"}:
         return trees.apply("length", _term(content["input"][0]))
     name = str(content["op"]) if kind == "BinaryExpr" else kind
     if kind == "Function":
-        family, function = _variant(content["function"])
-        name = family if function is None else f"{family}.{_variant(function)[0]}"
+        family, function = variant_of(content["function"])
+        name = family if function is None else f"{family}.{variant_of(function)[0]}"
     raise _refused(name, _REASONS.get(name, _NOT_TRANSLATED))
 
 
-def _path(node: Any) -> tuple[str, ...] | None:
+def path_of(node: Any) -> tuple[str, ...] | None:
     """Return the names of a column, or of a field in a struct; None for another expression."""
-    kind, content = _variant(node)
+    kind, content = variant_of(node)
     if kind == "Column":
         return (str(content),)
     if kind != "Function" or not isinstance(content["function"], dict):
@@ -332,16 +342,16 @@ def _path(node: Any) -> tuple[str, ...] | None:
     field = content["function"].get("StructExpr")
     if not isinstance(field, dict) or "FieldByName" not in field:
         return None
-    outer = _path(content["input"][0])
+    outer = path_of(content["input"][0])
     return None if outer is None else (*outer, str(field["FieldByName"]))
 
 
-def _literal(content: Any) -> Tree:
+def literal_of(content: Any) -> Tree:
     """Return a constant exactly; raises InvalidFilter if the grammar cannot hold it."""
-    kind, inner = _variant(content)
+    kind, inner = variant_of(content)
     if kind not in ("Dyn", "Scalar"):
         raise _refused(kind, "the other side of a comparison must be one constant")
-    name, value = _variant(inner)
+    name, value = variant_of(inner)
     if name == "Null":
         raise _refused("null", "nothing is equal to null: use is_null()")
     if name in ("Int", *_WHOLE) and isinstance(value, int):

@@ -49,7 +49,9 @@ class TableScan(TableMethods):
         """The rows for which ``filter`` is true; ``.plan`` says why. Read by a method of the scan:
 
         ``.to_arrow()``, ``.to_batches()``, ``.to_reader()``, ``.to_pandas()``, ``.to_polars()``, ``.to_duckdb()``,
-        ``.to_dask()``, ``.fragments()``, ``.count()``; see :class:`lamella.client.scan.Scan`.
+        ``.to_dask()``, ``.fragments()``, ``.count()``; or by another engine whose filters prune: ``.to_lazyframe()``,
+        ``.to_pyarrow_dataset()``, ``.to_datafusion()``, ``.to_ray()``, ``.to_daft()``; see
+        :class:`lamella.client.scan.Scan`.
 
         ``columns``: names, also of struct fields (``"s.x"``); None: all. ``limit``: return at most this many rows: any
         rows, or the first rows in the order of ``order_by`` (``"a DESC, b"``). The other arguments are described at

@@ -30,8 +30,8 @@ class AsyncRows(Generic[Source]):
     again.
 
     A method whose task is cancelled ends at once; its thread reads on to the end of what it began. What reads as it is
-    used, and so in the event loop itself, is left out: ``to_reader()``, ``to_duckdb()`` and ``to_dask()`` of the
-    synchronous client.
+    used, and so in the event loop itself, is left out: ``to_reader()``, ``to_duckdb()``, ``to_dask()`` and the methods
+    for other engines of the synchronous client.
     """
 
     def __init__(self, rows: Source) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
 
-from lamella.snapshot.expression import Predicate, read_filter
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.expression import Predicate, bind, read_filter, read_tree, tree_of
+from lamella.snapshot.expression.nodes import And
 from lamella.snapshot.manifest import FEATURES, Snapshot
 from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.rows.columns import Ordering, ReadColumn, read_columns, read_leaf
@@ -65,10 +68,12 @@ class Planner(Protocol):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What to read; see :meth:`lamella.client.http.Table.scan`.
 
-    ``filter`` may be a :data:`lamella.snapshot.expression.Predicate` if the planner accepts one.
+    ``filter`` may be a :data:`lamella.snapshot.expression.Predicate` if the planner accepts one. ``may_match``: a JSON
+    filter that is true of every row that is wanted; it only leaves out blocks and pages, and no row is evaluated by it.
     """
 
     filter: Any = None
+    may_match: dict[str, Any] | None = None
     columns: tuple[str, ...] | None = None
     limit: int | None = None
     order_by: tuple[OrderBy, ...] = ()
@@ -134,6 +139,25 @@ class ScanRecipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return pa.schema([one.field for one in self.output])
 
 
+def usable_parts(
+    parts: Sequence[dict[str, Any]], schema: Schema, *, time_zone: str, case_sensitive: bool
+) -> dict[str, Any] | None:
+    """Return those conditions, which mean times in UTC, that have a meaning for the columns of a schema, joined by AND.
+
+    None: there is none.
+    """
+    usable: list[dict[str, Any]] = []
+    for part in parts:
+        with suppress(InvalidRequest):
+            predicate = read_tree(part)
+            meant = bind(predicate, schema, time_zone="UTC", case_sensitive=case_sensitive)
+            if time_zone == "UTC" or meant == bind(
+                predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive
+            ):
+                usable.append(part)
+    return {"type": "and", "children": usable} if len(usable) > 1 else usable[0] if usable else None
+
+
 class Plan(msgspec.Struct, frozen=True):
     """Blocks of a snapshot, and how they are read."""
 
@@ -151,27 +175,44 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan_of(
-    table: Planner, request: Request, only: Callable[[str], AbstractSet[str]] | None
+    table: Planner,
+    request: Request,
+    only: Callable[[str], AbstractSet[str]] | None,
+    versions: TableInfo | Snapshot | None = None,
 ) -> tuple[PruneAnswer, Plan]:
-    """Plan a scan; ``only`` returns the blocks of a snapshot, by its id, that may be read at all.
+    """Plan a scan; ``only`` returns the blocks of a snapshot, by its id, that may be read at all. ``versions``: of the
+    request's snapshot, if they are known.
 
     Raises what planning raises, before anything is read.
     """
     predicate = _predicate(request)  # an error of the filter is raised here, not by the service
-    answer = table.prune(
-        request.filter,
-        level="page",
-        # a limit must not be reached by blocks that will not be read
-        limit=request.limit if only is None else None,
-        order_by=request.order_by,
-        **request.shared_arguments(),
-    )
+    # a limit must not be reached by blocks that will not be read
+    answer = _pruned(table, request, predicate, request.limit if only is None else None)
     blocks = tuple(block_records(answer))
     if only is not None:
         wanted = only(answer.snapshot_id)
         blocks = tuple(block for block in blocks if block.location in wanted)
-    versions = versions_of(table, answer.snapshot_id)
+    if versions is None:
+        versions = versions_of(table, answer.snapshot_id)
     return answer, plan_of_blocks(versions, request, answer.snapshot_id, blocks, predicate)
+
+
+def _pruned(table: Planner, request: Request, predicate: Predicate, limit: int | None) -> PruneAnswer:
+    """Return the blocks and pages that are needed."""
+    arguments: dict[str, Any] = {"level": "page", "order_by": request.order_by, **request.shared_arguments()}
+    if request.may_match is not None:
+        with suppress(InvalidRequest):  # what only leaves out more is given up where it is too large, say
+            return table.prune(_both(request, predicate), limit=None, **arguments)
+    return table.prune(request.filter, limit=limit, **arguments)
+
+
+def _both(request: Request, predicate: Predicate) -> Any:
+    """Return the filter together with what every wanted row matches, in the form that the filter has."""
+    if request.filter is None:
+        return request.may_match
+    if isinstance(request.filter, Predicate):
+        return And((predicate, read_filter(request.may_match)))
+    return {"type": "and", "children": [tree_of(predicate), request.may_match]}
 
 
 def versions_of(table: Planner, snapshot_id: str) -> TableInfo | Snapshot:
@@ -191,7 +232,13 @@ def plan_of_blocks(
 
     Raises what binding and columns raise.
     """
-    recipe = ScanRecipe(
+    recipe = recipe_of(versions, request, predicate)
+    return Plan(snapshot_id, blocks, versions, recipe, recipe.reading, recipe.ordering, versions.properties)
+
+
+def recipe_of(versions: TableInfo | Snapshot, request: Request, predicate: Predicate | None = None) -> ScanRecipe:
+    """Return what a request does with rows; ``predicate``: its filter, if it has been read."""
+    return ScanRecipe(
         predicate=_predicate(request) if predicate is None else predicate,
         schema=versions.schema,
         columns=request.columns,
@@ -199,7 +246,6 @@ def plan_of_blocks(
         time_zone=request.time_zone,
         case_sensitive=request.case_sensitive,
     )
-    return Plan(snapshot_id, blocks, versions, recipe, recipe.reading, recipe.ordering, versions.properties)
 
 
 def _predicate(request: Request) -> Predicate:

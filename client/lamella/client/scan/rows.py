@@ -72,8 +72,8 @@ class Rows(ABC):
     def to_polars(self) -> polars.DataFrame:
         """Return all rows as a Polars frame.
 
-        There is no LazyFrame, since its filters would not reach the service: pass filter, columns and limit to the
-        scan. ``.lazy()`` on the result is possible. Needs ``lamella[polars]``.
+        Filters of Polars do not reach the service: pass filter, columns and limit to the scan, or use
+        ``to_lazyframe()``. Needs ``lamella[polars]``.
 
         Example:
             >>> table.scan("price > 99.5").to_polars()["price"].max()
@@ -87,7 +87,8 @@ class Rows(ABC):
         variable name.
 
         The rows are streamed into each query on the relation and read again for the next; ``.create(name)`` stores them
-        in a table. DuckDB's filters are applied to the rows after those of the scan. Needs ``lamella[duckdb]``.
+        in a table. DuckDB's filters are applied to the rows after those of the scan; those of a query on
+        ``to_pyarrow_dataset()`` leave out blocks. Needs ``lamella[duckdb]``.
 
         Example:
             >>> orders = table.scan("price > 99.5").to_duckdb()
@@ -107,21 +108,18 @@ def batches_of(table: pa.Table) -> Iterator[pa.RecordBatch]:
     return (batch for batch in table.to_batches(max_chunksize=_BATCH_ROWS) if batch.num_rows)
 
 
-def library(module: str, method: str, extra: str) -> Any:
-    """Import a library that an extra installs.
+def library(module: str, method: str, extra: str = "", *, package: str = "") -> Any:
+    """Import a library that an extra installs, or a package of its own.
 
     Raises:
-        ModuleNotFoundError: it is not installed; the message names the extra.
+        ModuleNotFoundError: it is not installed; the message names the extra or the package.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ModuleNotFoundError(f"{method} needs {module}: pip install 'lamella[{extra}]'", name=module) from error
-
-
-def read_frame(rows: Rows) -> pandas.DataFrame:
-    """Return all rows as a pandas frame whose types do not depend on nulls."""
-    return arrow_frame(rows.to_arrow())
+        raise ModuleNotFoundError(
+            f"{method} needs {module}: pip install '{package or f'lamella[{extra}]'}'", name=module
+        ) from error
 
 
 def arrow_frame(table: pa.Table) -> pandas.DataFrame:

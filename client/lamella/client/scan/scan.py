@@ -9,29 +9,37 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 import pyarrow as pa
 
 from lamella.client.scan.aggregates import RowAggregates, complete, completed_answer
-from lamella.client.scan.plan import Plan, Planner, Request, ScanRecipe, plan_of, plan_of_blocks, versions_of
+from lamella.client.scan.engines import EngineRows
+from lamella.client.scan.plan import (
+    Plan,
+    Planner,
+    Request,
+    ScanRecipe,
+    plan_of,
+    plan_of_blocks,
+    recipe_of,
+    usable_parts,
+    versions_of,
+)
 from lamella.client.scan.progress import Progress
-from lamella.client.scan.rows import Rows, arrow_frame, batches_of, library, read_frame
+from lamella.client.scan.rows import Rows, batches_of
 from lamella.snapshot.concurrency import ContextThreadPool
 from lamella.snapshot.deletes import RangeReader, Vectors
 from lamella.snapshot.errors import InvalidRequest, LimitExceeded
+from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.reader_feedback import is_enabled
 from lamella.snapshot.rows.block_file import BlockFile
 from lamella.snapshot.rows.json_values import json_rows
 from lamella.snapshot.rows.row_groups import Fetcher, ReadSpec, RowGroupRead, row_group_reads
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.storage import FsspecStore, Store
-from lamella.snapshot.wire import AggregateAnswer, PruneAnswer, PrunedBlock
-
-if TYPE_CHECKING:
-    import dask.dataframe
-
+from lamella.snapshot.wire import AggregateAnswer, PruneAnswer, PrunedBlock, TableInfo
 
 #: Blocks whose lists of deleted rows are read together.
 _VECTORS_AHEAD: Final = 256
@@ -158,6 +166,11 @@ class Fragment(Rows):
         """
         return self._recipe.output_schema
 
+    def with_columns(self, columns: Sequence[str]) -> Fragment:
+        """Return the fragment with other output columns; raises UnknownColumn, InvalidRequest."""
+        recipe = msgspec.structs.replace(self._recipe, columns=tuple(columns))
+        return Fragment(recipe, self._block, self._written, self._open_store)
+
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows as they are read, one row group at a time.
 
@@ -192,14 +205,15 @@ def fragments_of(plan: Plan, stores: Sequence[OpenStore]) -> list[Fragment]:
 _Result = TypeVar("_Result")
 
 
-class Scan(Rows):
+class Scan(EngineRows):
     """The rows of a table that match a filter, unordered unless an order is requested.
 
     ``only``: returns the locations of the blocks, by snapshot id, that may be read at all; None: all blocks. ``hold``:
     a context manager entered while files of a snapshot are read, to keep it from expiring; None: none. ``report``:
     called with a snapshot id and the locations of blocks in which no row matched, after all were read, for tables with
     feedback; None: no report. ``stores``: returns, for a snapshot id and locations of its blocks, an opener of a store
-    for each in another process; None: the scan's own store is pickled.
+    for each in another process; None: the scan's own store is pickled. ``versions``: what says which schemas the
+    request's snapshot has, if it is known.
 
     The plan is made on first use and kept: later commits are not seen. Each method reads the files again. Safe to share
     between threads.
@@ -220,6 +234,7 @@ class Scan(Rows):
         hold: Callable[[str], AbstractContextManager[object]] | None = None,
         report: Callable[[str, list[str]], object] | None = None,
         stores: Callable[[str, Sequence[str]], Sequence[OpenStore]] | None = None,
+        versions: TableInfo | Snapshot | None = None,
     ) -> None:
         if workers < 1:
             raise InvalidRequest("a scan needs at least one worker", workers=workers)
@@ -234,6 +249,7 @@ class Scan(Rows):
         self._hold = hold
         self._report = report
         self._stores = stores
+        self._versions = versions
         self._lock = threading.Lock()
         self._made: tuple[PruneAnswer, Plan] | None = None
 
@@ -272,6 +288,8 @@ class Scan(Rows):
             >>> table.scan(columns=["id", "day"]).schema.names
             ['id', 'day']
         """
+        if self._versions is not None:
+            return recipe_of(self._versions, self._request).output_schema
         return self._planned().recipe.output_schema
 
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
@@ -309,23 +327,67 @@ class Scan(Rows):
         locations = [block.location for block in planned.blocks]
         return fragments_of(planned, self._stores(planned.snapshot_id, locations))
 
-    def to_dask(self) -> dask.dataframe.DataFrame:
-        """Return a Dask frame with one partition per block, read where Dask computes them; raises as :meth:`fragments`.
+    def at_snapshot(self) -> Scan:
+        """Return this scan of the snapshot that it reads now; later commits do not change what the copy reads.
 
-        Its types are Arrow's (``pandas.ArrowDtype``): NumPy types would differ between partitions with and without
-        nulls. Needs ``lamella[dask]``.
-
-        Example:
-            >>> frame = table.scan("price > 99.5").to_dask()
-            >>> frame.npartitions, len(frame)
-            (2, 6)
+        Raises InvalidRequest for a scan with a limit or an order, which an engine's filter would have to follow; what
+        planning raises.
         """
-        frames = library("dask.dataframe", "to_dask", "dask")
-        parts = self.fragments()
-        empty = arrow_frame(self.schema.empty_table())
-        if not parts:
-            return cast("dask.dataframe.DataFrame", frames.from_pandas(empty, npartitions=1))
-        return cast("dask.dataframe.DataFrame", frames.from_map(read_frame, parts, meta=empty))
+        request = self._request
+        if request.limit is not None or request.order_by:
+            raise InvalidRequest("an engine applies limits and orders itself: leave them out of the scan")
+        if self._made is not None:
+            snapshot_id = self._made[0].snapshot_id
+        else:
+            nothing = {"type": "false"}
+            found = self._table.prune(nothing, level="block", limit=None, order_by=(), **request.shared_arguments())
+            snapshot_id = found.snapshot_id
+        pinned = msgspec.structs.replace(request, snapshot_id=snapshot_id, timestamp=None)
+        versions = versions_of(self._table, snapshot_id)
+        _ = recipe_of(
+            versions, pinned
+        ).reading  # what cannot be read is an error now, and not one of the engine's later
+        return self._with(pinned, versions)
+
+    def narrowed(
+        self,
+        columns: Sequence[str] | None = None,
+        may_match: Sequence[dict[str, Any]] = (),
+        *,
+        limit: int | None = None,
+    ) -> Scan:
+        """Return this scan with some of its columns only, for an engine that needs no row of which one of the filters
+        ``may_match`` is not true.
+
+        Such rows may be read all the same: blocks and pages are left out, and no row is evaluated. ``limit``: any rows,
+        at most so many; only without such filters. For scans of one snapshot (:meth:`at_snapshot`).
+        """
+        request, versions = self._request, self._versions
+        if versions is None:
+            return self.at_snapshot().narrowed(columns, may_match, limit=limit)
+        pruned_by = usable_parts(
+            may_match, versions.schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive
+        )
+        wanted = request.columns if columns is None else tuple(columns)
+        narrow = msgspec.structs.replace(request, columns=wanted, may_match=pruned_by, limit=limit)
+        return self._with(narrow, versions)
+
+    def _with(self, request: Request, versions: TableInfo | Snapshot) -> Scan:
+        """Return the same with another request of a known snapshot."""
+        # Of a block whose pages an engine's filter left out, it is not known that no row matches.
+        report = self._report if request.may_match is None else None
+        return Scan(
+            self._table,
+            request,
+            self._store,
+            workers=self._workers,
+            progress=self._progress,
+            only=self._only,
+            hold=self._hold,
+            report=report,
+            stores=self._stores,
+            versions=versions,
+        )
 
     def count(self) -> int:
         """Return the number of rows: from statistics where they prove it, otherwise by reading the filter's columns.
@@ -526,7 +588,7 @@ class Scan(Rows):
     def _pruned(self) -> tuple[PruneAnswer, Plan]:
         with self._lock:
             if self._made is None:
-                self._made = plan_of(self._table, self._request, self._only)
+                self._made = plan_of(self._table, self._request, self._only, self._versions)
             return self._made
 
 
