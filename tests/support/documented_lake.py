@@ -7,7 +7,9 @@ import uuid
 from pathlib import Path
 from typing import Any, Final
 
+import polars
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from lamella.client import AsyncLamella, Lamella, call, col
@@ -94,4 +96,6 @@ def names(lake: Lamella | AsyncLamella, folder: Path, job_id: str) -> dict[str, 
         "call": call,
         "col": col,
         "join_keys": join_keys,
+        "polars": polars,
+        "pyarrow": pa,
     }

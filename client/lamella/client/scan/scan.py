@@ -167,7 +167,13 @@ class Fragment(Rows):
         return self._recipe.output_schema
 
     def with_columns(self, columns: Sequence[str]) -> Fragment:
-        """Return the fragment with other output columns; raises UnknownColumn, InvalidRequest."""
+        """Return the fragment with other output columns; raises UnknownColumn, InvalidRequest.
+
+        Example:
+            >>> fragment = table.scan("price > 125").fragments()[0]
+            >>> fragment.with_columns(["id"]).schema.names
+            ['id']
+        """
         recipe = msgspec.structs.replace(self._recipe, columns=tuple(columns))
         return Fragment(recipe, self._block, self._written, self._open_store)
 
@@ -332,6 +338,11 @@ class Scan(EngineRows):
 
         Raises InvalidRequest for a scan with a limit or an order, which an engine's filter would have to follow; what
         planning raises.
+
+        Example:
+            >>> orders = table.scan().at_snapshot()
+            >>> orders.count()
+            15
         """
         request = self._request
         if request.limit is not None or request.order_by:
@@ -344,9 +355,7 @@ class Scan(EngineRows):
             snapshot_id = found.snapshot_id
         pinned = msgspec.structs.replace(request, snapshot_id=snapshot_id, timestamp=None)
         versions = versions_of(self._table, snapshot_id)
-        _ = recipe_of(
-            versions, pinned
-        ).reading  # what cannot be read is an error now, and not one of the engine's later
+        _ = recipe_of(versions, pinned).reading  # what cannot be read is an error now, not one of the engine
         return self._with(pinned, versions)
 
     def narrowed(
@@ -361,6 +370,11 @@ class Scan(EngineRows):
 
         Such rows may be read all the same: blocks and pages are left out, and no row is evaluated. ``limit``: any rows,
         at most so many; only without such filters. For scans of one snapshot (:meth:`at_snapshot`).
+
+        Example:
+            >>> orders = table.scan().at_snapshot()
+            >>> orders.narrowed(["id"], limit=3).to_arrow().num_rows
+            3
         """
         request, versions = self._request, self._versions
         if versions is None:

@@ -36,5 +36,10 @@ class AsyncTableArrivals:
         ``.parquet``. Hidden files and folders (``_temporary``) are ignored.
 
         Raises TableNotFound, InvalidRequest, NotProven (the table has constraints), QuotaExceeded, StoreError.
+
+        Example:
+            >>> found = await table.register_arrivals([f"{incoming}/july.parquet"])
+            >>> found.registered
+            1
         """
         return await self._lake.run(register_arrivals_call(self._name, files, removed, prefix, suffix))

@@ -53,6 +53,11 @@ class EngineRows(Rows):
     def to_lazyframe(self) -> polars.LazyFrame:
         """Return a LazyFrame of Polars. Filters, columns and limits of a query on it decide which blocks, pages and
         columns are read, and Polars filters the rows. Needs ``lamella[polars]``.
+
+        Example:
+            >>> frame = table.scan().to_lazyframe()
+            >>> frame.filter(polars.col("price") > 145).select("id").collect()["id"].to_list()
+            [15]
         """
         from lamella.client.scan.engines.polars import lazy_frame
 
@@ -63,6 +68,11 @@ class EngineRows(Rows):
         filters the rows.
 
         DuckDB reads it as a table, by the name of the variable or by ``connection.register``. It has no fragments.
+
+        Example:
+            >>> dataset = table.scan().to_pyarrow_dataset()
+            >>> dataset.to_table(["id"], filter=pyarrow.compute.field("price") > 145).num_rows
+            1
         """
         from lamella.client.scan.engines.dataset import TableDataset
 
@@ -83,6 +93,11 @@ class EngineRows(Rows):
 
         Only the columns that Dask needs are read. Its types are Arrow's (``pandas.ArrowDtype``): NumPy types would
         differ between partitions with and without nulls. Needs ``lamella[dask]``.
+
+        Example:
+            >>> frame = table.scan("price > 99.5").to_dask()
+            >>> frame.npartitions, len(frame)
+            (2, 6)
         """
         from lamella.client.scan.engines.dask import dask_frame
 
@@ -92,7 +107,7 @@ class EngineRows(Rows):
         """Return a dataset of Ray Data; ``options``: those of ``ray.data.read_datasource``.
 
         Columns and filters of the dataset, as expressions, decide which blocks, pages and columns are read. Needs
-        ``lamella[ray]``.
+        Ray 2.60 or newer.
         """
         from lamella.client.scan.engines.ray import ray_dataset
 
@@ -100,7 +115,7 @@ class EngineRows(Rows):
 
     def to_daft(self) -> daft.DataFrame:
         """Return a DataFrame of Daft. Filters and columns of a query decide which blocks, pages and columns are read,
-        and Daft filters the rows. Needs ``lamella[daft]``.
+        and Daft filters the rows. Needs Daft.
         """
         from lamella.client.scan.engines.daft import daft_frame
 
