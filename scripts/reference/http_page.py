@@ -41,12 +41,13 @@ def document() -> dict[str, Any]:
 
 def operations_page(described: dict[str, Any]) -> str:
     """Return the page of operations, by tag."""
+    about = {tag["name"]: tag["description"] for tag in described["tags"]}
     by_tag: dict[str, list[str]] = {}
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
             section = "\n".join(_operation(method.upper(), path, operation))
             by_tag.setdefault(operation["tags"][0], []).append(section)
-    return _HEAD + "".join(f"\n## {tag}\n" + "".join(sections) for tag, sections in by_tag.items())
+    return _HEAD + "".join(f"\n## {tag}\n\n{about[tag]}\n" + "".join(sections) for tag, sections in by_tag.items())
 
 
 def values_page(described: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -225,14 +226,21 @@ def test_the_root_leads_browsers_to_the_console(tenants: Tenants, accept: str | 
         return
     links = answer.json()
     assert links.pop("name") == "Lamella"
+    assert links.pop("version") == version("lamella")
     assert set(links) == {"docs", "openapi", "health", "ui"}
     for path in links.values():
         assert tenants.app.get(path, follow_redirects=False).status_code in (200, 303), path
 
 
 def test_without_a_console_the_root_names_none(tmp_path: Path) -> None:
-    """Browsers get the links too."""
+    """Programs get the other links, and browsers a page with them, which may load nothing."""
     with Tenants(tmp_path, dashboard=False) as tenants:
-        answer = tenants.app.get("/", headers={"Accept": "text/html"}, follow_redirects=False)
-        assert answer.status_code == 200
-        assert set(answer.json()) == {"name", "docs", "openapi", "health"}
+        answer = tenants.app.get("/", headers={"Accept": "application/json"}, follow_redirects=False)
+        assert set(answer.json()) == {"name", "version", "docs", "openapi", "health"}
+        page = tenants.app.get("/", headers={"Accept": "text/html"}, follow_redirects=False)
+        assert page.status_code == 200
+        assert page.headers["content-security-policy"].startswith("default-src 'none'")
+        links = re.findall(r'href="([^"]+)"', page.text)
+        assert len(links) == 3
+        for link in links:
+            assert tenants.app.get(f"/{link}").status_code == 200

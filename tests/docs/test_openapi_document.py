@@ -13,6 +13,8 @@ import pytest
 
 from docs.fenced import ROOT
 
+#: Ids of operations with their methods and paths, sorted.
+IDS = ROOT / "tests" / "docs" / "operation_ids.txt"
 DOCUMENT = json.loads((ROOT / "docs" / "openapi.json").read_text("utf-8"))
 OPERATIONS = {
     f"{method.upper()} {path}": operation
@@ -67,6 +69,26 @@ def test_every_operation_has_a_name_of_its_own_that_is_a_name_in_every_language(
     names = [operation["operationId"] for operation in OPERATIONS.values()]
     assert len(set(names)) == len(names)
     assert [name for name in names if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name)] == []
+
+
+def test_ids_of_operations_stay() -> None:
+    """Generated clients are named after them: an id, with its method and path, is never changed. New ones are added to
+    the list by hand."""
+    found = {
+        f"{operation['operationId']} {method.upper()} {path}"
+        for path, methods in DOCUMENT["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert sorted(found) == IDS.read_text("utf-8").splitlines()
+
+
+def test_tags_and_the_server_are_described() -> None:
+    """Each tag once, in the order of the operations, with what its operations are about."""
+    used = list(dict.fromkeys(operation["tags"][0] for operation in OPERATIONS.values()))
+    assert [tag["name"] for tag in DOCUMENT["tags"]] == used
+    assert all(tag["description"].endswith(".") for tag in DOCUMENT["tags"])
+    (server,) = DOCUMENT["servers"]
+    assert set(re.findall(r"\{(\w+)\}", server["url"])) == set(server["variables"])
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))

@@ -29,7 +29,7 @@ from lamella.service.extensions import register_all
 from lamella.service.http.admission import BodyLimitMiddleware
 from lamella.service.http.connections import STATE, Connections
 from lamella.service.http.middleware import AccessMiddleware, with_spans
-from lamella.service.http.openapi import CONTENT_SECURITY_POLICY, describe, reference_page
+from lamella.service.http.openapi import CONTENT_SECURITY_POLICY, describe, front_page, reference_page
 from lamella.service.http.routing import DirectMiddleware, RouteFactory
 from lamella.service.process.lifecycle import Lifecycle, drain_on_signals
 from lamella.service.telemetry.logs import RequestLog, make_log
@@ -45,6 +45,12 @@ _SWITCH_S = 0.0005
 #: few times a second, 10 to 50 ms at a time, while the console is used.
 _COLLECTIONS = (2_000, 20, 50)
 _TITLE = "Lamella"
+#: What the page at ``/`` says of its links.
+_LINKS = {
+    "docs": "the operations over HTTP",
+    "openapi": "the same for programs: an OpenAPI document",
+    "health": "whether the service can answer",
+}
 _DESCRIPTION = "A layered snapshot metadata service: which Parquet blocks a query must read, and why."
 
 
@@ -234,15 +240,21 @@ def _add_reference(app: FastAPI, document: Callable[[], dict[str, Any]]) -> None
 
 
 def _add_root(app: FastAPI, home: str | None) -> None:
-    """``/`` sends browsers to ``home``, and tells other clients where to look; None: all clients."""
-    links = {"name": _TITLE, "docs": "/docs", "openapi": "/openapi.json", "health": "/health/ready"}
-    body = msgspec.json.encode(links if home is None else {**links, "ui": home})
+    """``/`` sends browsers to ``home`` (None: there is no console, so it shows a page), and tells programs where to
+    look."""
+    links = {"docs": "/docs", "openapi": "/openapi.json", "health": "/health/ready"}
+    links |= {} if home is None else {"ui": home}
+    body = msgspec.json.encode({"name": _TITLE, "version": release(), **links})
 
     async def root(request: Request) -> Response:
         headers = {"Vary": "Accept"}
-        if home is not None and "text/html" in request.headers.get("accept", ""):
+        if "text/html" not in request.headers.get("accept", ""):
+            return Response(body, headers=headers, media_type="application/json")
+        if home is not None:
             return RedirectResponse(home, status_code=307, headers=headers)
-        return Response(body, headers=headers, media_type="application/json")
+        shown = {_LINKS[name]: address for name, address in links.items()}
+        headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
+        return HTMLResponse(front_page(_TITLE, release(), shown), headers=headers)
 
     app.add_route("/", root, include_in_schema=False)
 

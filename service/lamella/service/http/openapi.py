@@ -35,6 +35,36 @@ VERSION: Final = "3.1.0"
 _REF: Final = "#/components/schemas/{name}"
 #: Keywords of a schema that hold values, not schemas.
 _VALUES: Final = frozenset(("default", "enum", "const", "examples", "example"))
+#: What the operations of each tag are about.
+TAGS: Final = {
+    "Prune": "Which blocks a query must read, and why; differences of snapshots; aggregates from statistics.",
+    "Rows": "Some rows of a table, read by the service.",
+    "Operations": "Health, metrics, settings and rates of the service, and its audit trail.",
+    "Blocks": "Blocks are registered, committed and looked up, also as files arrive or as an external table changes.",
+    "Tables": "Tables are created, changed, renamed, dropped and restored.",
+    "Namespaces": "Namespaces hold tables and views, and have quotas.",
+    "Views": "Views of Spark's catalog.",
+    "History": "Snapshots, tags, changes between snapshots, rollback, and leases that hold a snapshot.",
+    "Indexes": "Skip indexes are created, refreshed and dropped.",
+    "Layout": "Cluster keys, how well a table is clustered, and plans of what to rewrite.",
+    "Feedback": "Blocks that readers found without a matching row.",
+    "Maintenance": "Vacuum, verification, health and upkeep of tables.",
+    "Jobs": "Jobs, schedules and policies.",
+    "Workers": "What workers call to take jobs and report on them.",
+    "Access": "API keys and grants.",
+    "Advice": "Recorded filters, and predictions of what a change would save.",
+    "Delta Sharing": "Tables as shares of the Delta Sharing protocol.",
+    "Iceberg": "Tables over the Iceberg REST protocol.",
+}
+#: Where a service is; clients replace it.
+_SERVER: Final = {
+    "url": "{service}",
+    "description": "A service.",
+    "variables": {
+        "service": {"default": "http://127.0.0.1:8181", "description": "Its address, as `lamella serve` says."}
+    },
+}
+_LICENCE: Final = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
 _SCHEME: Final = "key"
 _BEARER: Final = {
     "type": "http",
@@ -83,7 +113,9 @@ def describe(
         )
     return {
         "openapi": VERSION,
-        "info": {"title": title, "version": version, "description": description},
+        "info": {"title": title, "version": version, "description": description, "license": _LICENCE},
+        "servers": [_SERVER],
+        "tags": [{"name": tag, "description": TAGS[tag]} for tag in dict.fromkeys(each.tag for each in described)],
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": {_SCHEME: _BEARER}},
     }
@@ -254,7 +286,9 @@ def reference_page(document: dict[str, Any]) -> str:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             by_tag.setdefault(operation["tags"][0], []).append(_operation_html(method.upper(), path, operation))
-    sections = "".join(f"<h2>{escape(tag)}</h2>{''.join(parts)}" for tag, parts in by_tag.items())
+    sections = "".join(
+        f"<h2>{escape(tag)}</h2><p>{escape(TAGS[tag])}</p>{''.join(parts)}" for tag, parts in by_tag.items()
+    )
     schemas = "".join(_schema(name, schema) for name, schema in sorted(document["components"]["schemas"].items()))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -263,6 +297,22 @@ def reference_page(document: dict[str, Any]) -> str:
         f"<h1>{escape(info['title'])} <small>{escape(info['version'])}</small></h1><p>{escape(info['description'])}</p>"
         '<p>For programs: <a href="openapi.json">openapi.json</a></p>'
         f"{sections}<h2>Values</h2>{schemas}</body></html>"
+    )
+
+
+def front_page(title: str, version: str, links: Mapping[str, str]) -> str:
+    """Return the HTML page at ``/`` of a service without a console; ``links``: addresses by what they are."""
+    rows = "".join(
+        f'<tr><td><a href="{escape(address.removeprefix("/"))}"><code>{escape(address)}</code></a></td>'
+        f"<td>{escape(what)}</td></tr>"
+        for what, address in links.items()
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"
+        f"<h1>{escape(title)} <small>{escape(version)}</small></h1>"
+        f"<p>The service runs. Its console is switched off.</p><table>{rows}</table></body></html>"
     )
 
 
