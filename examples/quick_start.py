@@ -58,4 +58,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/examples/quick_start"))
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/examples/quick_start").absolute())

@@ -29,7 +29,12 @@ from stack.tools import ROOT, say
 
 DOCUMENT: Final = ROOT / "docs" / "openapi.json"
 _FOLDER: Final = ROOT / "build" / "openapi-generators"
-_OF_PYPI: Final = ("openapi-python-client==0.29.1", "openapi-generator-cli==7.26.0", "ruff")
+_OF_PYPI: Final = (
+    "openapi-python-client==0.29.1",
+    "openapi-generator-cli==7.26.0",
+    "ruff",
+    *("pydantic", "python-dateutil", "urllib3"),  # what the client of openapi-generator needs
+)
 _OF_NPM: Final = ("@hey-api/openapi-ts@0.95.0", "openapi-typescript@7.13.0", "orval@7.13.2", "typescript@5.9.3")
 _LIMIT_S: Final = 600
 _PRUNE: Final = """

@@ -237,3 +237,28 @@ def test_a_database_that_may_not_be_written_is_not_one_that_is_busy(tmp_path: Pa
     with pytest.raises(InvalidRequest if is_final else OperationalError, match="said by SQLite"), usable_file(engine):
         raise OperationalError("INSERT", {}, error)
     engine.dispose()
+
+
+def test_a_folder_of_other_files_is_not_taken_for_the_lake(serve: Serve, tmp_path: Path) -> None:
+    """A checkout of ours, say, has the default name; nothing is written into it."""
+    (tmp_path / "lamella").mkdir()
+    (tmp_path / "lamella" / "setup.py").touch()
+    status, said = serve("--port", str(free_port()))
+    assert status == 1
+    assert "has other files and no lake; name a folder with --warehouse" in said
+    assert [path.name for path in (tmp_path / "lamella").iterdir()] == ["setup.py"]
+
+
+def test_commands_for_the_catalog_find_that_of_the_default_folder(tmp_path: Path) -> None:
+    """That of `lamella serve` alone; they make none."""
+
+    def status_of_the_catalog() -> subprocess.CompletedProcess[str]:
+        command = [str(folder_of_command() / "lamella"), "catalog", "status"]
+        environment = _environment({})
+        return subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, env=environment)
+
+    assert status_of_the_catalog().returncode == 2
+    assert not (tmp_path / "lamella").exists()
+    Lamella.embedded(tmp_path / "lamella").close()
+    done = status_of_the_catalog()
+    assert (done.returncode, done.stderr) == (0, "")

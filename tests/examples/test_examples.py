@@ -73,7 +73,7 @@ def test_every_example_is_tried_and_listed() -> None:
 @pytest.mark.parametrize("name", PRINTED)
 def test_a_script_prints_what_it_is_about(name: str, tmp_path: Path) -> None:
     """As a person runs it, in an empty folder."""
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), str(tmp_path / "work")]
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
     lines = iter(done.stdout.splitlines())

@@ -68,7 +68,7 @@ class TenantResources(msgspec.Struct, frozen=True, kw_only=True):
 class Asker:
     """One who asks, by a key; None: by nothing."""
 
-    def __init__(self, app: AppClient, key: str | None) -> None:
+    def __init__(self, app: httpx2.Client, key: str | None) -> None:
         self._app = app
         self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
 

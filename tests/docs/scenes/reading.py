@@ -134,3 +134,13 @@ def statistics(stage: Stage) -> None:
     stage.files("from-elsewhere", {"a": list(range(100))})
     stage.names["table"] = stage.table("db.other", {"a": list(range(10))})
     stage.lake.create_table("db.t", schema_from=f"file://{stage.folder}/data/from-elsewhere/part-0.parquet")
+
+
+@scene("docs/troubleshooting.md")
+def troubleshooting(stage: Stage) -> None:
+    """A file with nanoseconds, registered."""
+    folder = stage.files("clicks", {"id": [1, 2], "ts": pa.array([1_000, 2_000], pa.timestamp("ns", "UTC"))}, count=1)
+    stage.namespace("shop")
+    stage.lake.create_table("shop.clicks", schema_from=f"file://{folder}/")
+    stage.lake.table("shop.clicks").register([f"file://{folder}/"])
+    stage.names["lake"] = stage.lake

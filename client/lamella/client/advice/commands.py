@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lamella.client.cli.arguments import key_option, values_of
-from lamella.client.cli.connection import Session, with_session
+from lamella.client.cli.connection import Session, is_given, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import print_table, size_text, time_text
 from lamella.snapshot.errors import LamellaError
@@ -76,6 +76,9 @@ def advise(
 
     Changes nothing.
     """
+    context = click.get_current_context()
+    if top is None and any(is_given(context, name) for name in ("recorded", "sample")):
+        raise click.UsageError("--recorded and --sample need --top")
     if top is not None:
         given = (columns, kinds, budget_bytes, budget_share, snapshot_id)
         if any(each is not None for each in given):

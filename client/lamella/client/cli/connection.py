@@ -93,7 +93,7 @@ def service_option(
 
     Raises UsageError, and InvalidRequest for a profile that is missing or not valid.
     """
-    given = {name for name in ("url", "profile", "token", "token_file") if _is_option(ctx, name)}
+    given = {name for name in ("url", "profile", "token", "token_file") if is_given(ctx, name)}
     if {"url", "profile"} <= given:
         raise click.UsageError("give one of --url and --profile")
     token, token_file = key_options(ctx, token, token_file)
@@ -105,7 +105,8 @@ def service_option(
     return Service(url=found.url, token=token, token_file=token_file) if given & {"token", "token_file"} else found
 
 
-def _is_option(ctx: click.Context, name: str) -> bool:
+def is_given(ctx: click.Context, name: str) -> bool:
+    """Whether an option was given on the command line."""
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 

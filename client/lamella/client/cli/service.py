@@ -18,6 +18,7 @@ import click
 from lamella.client.cli.failure import needs_extra
 from lamella.client.cli.output import print_table
 from lamella.client.cli.rows import DataWriter, RowFormat, form_of, output_options
+from lamella.client.http.transport import CATALOG
 from lamella.snapshot.errors import InvalidSettings
 
 P = ParamSpec("P")
@@ -82,7 +83,9 @@ def with_settings(
             given = {name: kwargs.pop(name, None) for name in _NAMES}
             # A flag that is not given sets nothing.
             given["insecure"] = given["insecure"] or None
-            function(ServiceSettings(config, given, FOLDER if server else None), *args, **kwargs)
+            # What looks at a catalog finds that of `lamella serve` alone, and makes none.
+            folder = FOLDER if server or Path(FOLDER, CATALOG).is_file() else None
+            function(ServiceSettings(config, given, folder), *args, **kwargs)
 
         decorated: Callable[..., None] = command
         for option in reversed(options):
@@ -109,6 +112,7 @@ def serve(settings: ServiceSettings, as_json: bool) -> None:
             loaded = settings.load(log_format="text")
         if loaded.origins["warehouse"].kind == "default":
             used = loaded.settings
+            _require_lake(Path(used.warehouse).absolute())
             click.echo(
                 f"no settings: serving the lake in {Path(used.warehouse).absolute()} on http://{used.host}:{used.port}",
                 err=True,
@@ -117,6 +121,14 @@ def serve(settings: ServiceSettings, as_json: bool) -> None:
             import_module("lamella.service.process.server").serve(loaded.settings)
     finally:
         gc.enable()
+
+
+def _require_lake(folder: Path) -> None:
+    """Raise ClickException for a folder of other files: somebody else's folder may have the default name."""
+    if folder.is_dir() and any(folder.iterdir()) and not Path(folder, CATALOG).is_file():
+        raise click.ClickException(
+            f"the folder {folder} has other files and no lake; name a folder with --warehouse, or start elsewhere"
+        )
 
 
 @click.group()

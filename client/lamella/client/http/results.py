@@ -215,6 +215,16 @@ _MICROS_PER = {"millis": 1_000, "micros": 1}
 class AggregateResult(AggregateAnswer, frozen=True, kw_only=True):
     """An :class:`~lamella.snapshot.wire.AggregateAnswer` that can be read as Python values."""
 
+    def __repr__(self) -> str:
+        names = [*(c.name for c in self.group_columns), *(c.name for c in self.columns)]
+        if self.complete:
+            found = "complete"
+        elif self.scan_blocks:
+            found = f"not complete: {self.scan_blocks:,} blocks must be scanned"
+        else:
+            found = "bounds"
+        return f"AggregateResult({', '.join(names)}; {len(self.groups):,} groups, {found})"
+
     def records(self) -> list[dict[str, Any]]:
         """One dictionary for each group, by the requested names; a value that Python cannot represent stays a tagged
         bound.

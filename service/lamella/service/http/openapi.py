@@ -223,7 +223,7 @@ def _responses(
     done: dict[str, Any] = {"description": "Done."}
     if operation.answer_type is not Nothing:
         done["content"] = {operation.media_type: {"schema": schema_of[id(operation.answer_type)]}}
-    elif operation.status != 204:
+    elif operation.media_type != JSON:  # text; an answer without a type and without text has no body
         done["content"] = {operation.media_type: {"schema": {"type": "string"}}}
     for media_type in operation.other_media_types:
         done["content"][media_type] = {"schema": {"type": "string", "format": "binary"}}

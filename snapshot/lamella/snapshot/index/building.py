@@ -98,12 +98,9 @@ def _batches(
 ) -> Iterator[Vector]:
     there = [leaf for leaf in leaves if leaf.id in columns]
     lacking = [leaf for leaf in leaves if leaf.id not in columns]
-    if not there:
-        raise Unreadable("the file has none of the columns")
     for leaf in there:
         _require_plain(footer, columns[leaf.id])
-    for arrays in zip(*(file.values(columns[leaf.id].index) for leaf in there), strict=True):
-        count = len(arrays[0])
+    for count, arrays in _row_groups(file, footer, [columns[leaf.id].index for leaf in there]):
         if any(len(array) != count for array in arrays):
             raise CorruptParquet(f"{footer.location}: the columns of a row group have different numbers of rows")
         values: dict[int, Any] = {
@@ -120,6 +117,15 @@ def _batches(
         if vector.failed is not None and vector.failed.any():
             raise ExpressionFails(f"the expression fails for a row: {vector.reason}")
         yield Vector(vector.values, np.asarray(vector.valid))
+
+
+def _row_groups(file: DecodedFile, footer: Footer, indexes: Sequence[int]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Yields the number of rows and the values of columns for each row group; without columns, the numbers alone."""
+    if not indexes:  # the values of all columns are constants of the block, or those of rows without the columns
+        yield from ((group.num_rows, ()) for group in footer.metadata.row_groups)
+        return
+    for arrays in zip(*(file.values(index) for index in indexes), strict=True):
+        yield len(arrays[0]), arrays
 
 
 def _as_leaf(array: Any, leaf: Leaf) -> Any:

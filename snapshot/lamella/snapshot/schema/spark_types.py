@@ -93,9 +93,10 @@ class SparkSchema(msgspec.Struct, frozen=True):
         bad = {name: text for name, text in self.unreadable.items() if name.lower() in wanted}
         if bad:
             listed = ", ".join(f"{name} ({text})" for name, text in bad.items())
-            raise InvalidSchema(
-                f"Spark cannot read the type of {listed}; name the columns that you need instead", columns=sorted(bad)
-            )
+            remedy = "name the columns that you need instead"
+            if any("(ns)" in text for text in bad.values()):
+                remedy += ", or copy the rows into a table with microseconds (see Troubleshooting)"
+            raise InvalidSchema(f"Spark cannot read the type of {listed}; {remedy}", columns=sorted(bad))
 
 
 def spark_schema(schema: Schema, *, time_type: bool = False) -> SparkSchema:

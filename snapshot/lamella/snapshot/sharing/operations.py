@@ -136,7 +136,6 @@ SHARED_TABLE_VERSION: Final = Operation(
     tag="Delta Sharing",
     description=f"Returned in the header `{VERSION}`.",
     answer_type=Nothing,
-    media_type=NDJSON,
     own_parameters=(
         Parameter(
             name="startingTimestamp",

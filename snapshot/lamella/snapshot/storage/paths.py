@@ -231,7 +231,10 @@ def check_prefix(prefix: str, warehouse: str) -> None:
 
 
 def _refused(location: str) -> LocationRefused:
-    return LocationRefused(f"{location} is not in a location that this table may use", location=location)
+    return LocationRefused(
+        f"{location} is not in a location that this table may use; the setting allowed_locations allows others",
+        location=location,
+    )
 
 
 def _folder(text: str) -> Location:

@@ -51,8 +51,9 @@ _QUESTION: Final = (
     ),
     Parameter(
         name="kind",
-        description="The kind of that key.",
-        schema={"type": "string", "enum": list(get_args(ClusterKind)), "default": "linear"},
+        # Without a default in the schema: generated clients would send it, and it is refused without a key.
+        description="The kind of that key; default: `linear`.",
+        schema={"type": "string", "enum": list(get_args(ClusterKind))},
     ),
     Parameter(name="snapshot_id", description="A snapshot's id or a tag, instead of the current one."),
     Parameter(name="where", description="SQL: only blocks that may hold a row for which it is true."),
