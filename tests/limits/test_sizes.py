@@ -209,8 +209,8 @@ def leads(schema: dict[str, Any], way: tuple[str | int, ...]) -> bool:
     first, rest = way[0], way[1:]
     if first == 0:
         return isinstance(found.get("items"), dict) and leads(found["items"], rest)
-    if first == "key":
-        return isinstance(found.get("additionalProperties"), dict) and leads(found["additionalProperties"], rest)
+    if first == "key" and isinstance(found.get("additionalProperties"), dict):  # not a member of this name
+        return leads(found["additionalProperties"], rest)
     return first in found.get("properties", {}) and leads(found["properties"][first], rest)
 
 

@@ -17,6 +17,8 @@ _Bucket = Annotated[str, Meta(max_length=255)]
 #: A key has at most 1,024 bytes, three times as many when they are escaped. With its bucket it is never longer than a
 #: location may be, so that one event cannot have a whole list of locations refused.
 _Key = Annotated[str, Meta(max_length=3_072)]
+#: SQS, and SNS before it, send at most a mebibyte.
+_Message = Annotated[str, Meta(max_length=1 << 20)]
 _Files = Annotated[tuple[Location, ...], Meta(max_length=MAX_ARRIVALS)]
 
 
@@ -57,7 +59,7 @@ class ArrivalsRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     removed: _Files = ()
     records: Annotated[tuple[S3Record, ...], Meta(max_length=MAX_ARRIVALS)] | None = field(name="Records", default=None)
     event: Word | None = field(name="Event", default=None)
-    message: str | None = field(name="Message", default=None)
+    message: _Message | None = field(name="Message", default=None)
     detail_type: Word | None = field(name="detail-type", default=None)
     detail: S3Entity | None = None
 
