@@ -21,6 +21,8 @@ OPERATIONS = {
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
 }
+#: Answers that have only headers, as another protocol wants it.
+EMPTY = {("200", "shared_table_version")}
 #: Keywords of a schema that hold values, and those that hold schemas by name.
 VALUES = {"default", "enum", "const", "example", "examples"}
 BY_NAME = {"properties", "$defs", "patternProperties", "schemas"}
@@ -97,7 +99,11 @@ def test_bodies_have_types_that_are_there(name: str) -> None:
     operation = OPERATIONS[name]
     components = DOCUMENT["components"]["schemas"]
     bodies = [operation["requestBody"]] if "requestBody" in operation else []
-    bodies += [answer for status, answer in operation["responses"].items() if status not in ("204", "304")]
+    bodies += [
+        answer
+        for status, answer in operation["responses"].items()
+        if status not in ("204", "304") and (status, operation["operationId"]) not in EMPTY
+    ]
     for body in bodies:
         assert body["content"], name
         for kind, content in body["content"].items():
