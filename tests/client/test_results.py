@@ -142,7 +142,7 @@ def test_notebooks_show_tables_without_scripts_or_hosts(table: Table) -> None:
     shown = {
         "2 of 3 blocks": table.prune("a >= 15 AND rand() < 2")._repr_html_(),
         "Tables": lake.tables("db")._repr_html_(),  # type: ignore[attr-defined]
-        "Table db.t": info._repr_html_(),
+        "Table db.t": table._repr_html_(),
         "Schema 0": table.schema()._repr_html_(),
         f"Snapshot {info.snapshot_id}": table.snapshot(info.snapshot_id)._repr_html_(),
     }
@@ -172,3 +172,12 @@ def test_text_in_html_is_escaped_and_cut() -> None:
     many = html_table("", ["x"], [[n] for n in range(MAX_ROWS + 5)])
     assert "and 5 more" in many
     assert f">{MAX_ROWS}<" not in many
+
+
+def test_a_table_that_is_not_there_is_shown_with_the_reason(server: ServerProcess) -> None:
+    """A notebook shows it instead of a traceback; its text is escaped."""
+    with Lamella(server.url) as lake:
+        shown = lake.table("db.<b>")._repr_html_()
+    assert "namespace_not_found" in shown
+    assert "<b>" not in shown
+    assert "&lt;b&gt;" in shown

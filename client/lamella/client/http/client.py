@@ -5,6 +5,8 @@ from __future__ import annotations
 from lamella.client.http.call import TableName
 from lamella.client.http.constraints import TableConstraints
 from lamella.client.http.lake import Lake
+from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.html_tables import html_facts
 
 
 class Lamella(Lake):
@@ -40,3 +42,10 @@ class Lamella(Lake):
 
 class Table(TableConstraints):
     """One table of a service; made by :meth:`Lamella.table`. Holds no state but its name."""
+
+    def _repr_html_(self) -> str:
+        """The table as it is now, for notebooks; if it cannot be had, its name and why."""
+        try:
+            return self.info()._repr_html_()
+        except LamellaError as error:
+            return html_facts(f"Table {self}", [("error", f"{error.message} [{error.code}]")])
