@@ -298,6 +298,12 @@ def test_fields_of_structs_are_not_columns_with_dots(tmp_path: Path) -> None:
     assert duckdb_count(dataset, '"s.x" > 98') == 2
     few = planner.scan(columns=("A b", "s.x")).to_lazyframe()
     assert few.filter(dotted).collect()["A b"].to_list() == [0, 1]
+    # an output column that is a field of a struct has the same name as the column with a dot
+    fields = planner.scan(columns=("A b", "s.`x`")).to_lazyframe()
+    assert pushed(lambda: fields.filter(C("s.x") > 2).collect()) == ["all"]
+    assert fields.filter(C("s.x") > 2).select("s.x").collect()["s.x"].to_list() == [3]
+    part = next(each for each in planner.scan(columns=("A b", "s.`x`")).fragments() if "2.parquet" in each.location)
+    assert part.with_columns(["s.x"]).to_arrow()["s.x"].to_pylist() == [2, None]
 
 
 @pytest.fixture(params=["service", "embedded"])

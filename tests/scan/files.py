@@ -16,20 +16,23 @@ from pages.reads_counted import ReadsCounted
 from scan.planning import WarehouseTable
 
 
-def written(folder: Path, *tables: pa.Table, schema: Schema | None = None, **options: Any) -> WarehouseTable:
-    """Each table as a file ``0.parquet``, ``1.parquet``, ... of one table, with a page index."""
+def written(
+    folder: Path, *tables: pa.Table, schema: Schema | None = None, verify: bool = False, **options: Any
+) -> WarehouseTable:
+    """Each table as a file ``0.parquet``, ``1.parquet``, ... of one table, with a page index. ``verify``: with exact
+    statistics."""
     paths = [folder / f"{at}.parquet" for at in range(len(tables))]
     for path, table in zip(paths, tables, strict=True):
         pq.write_table(table, path, **{"write_page_index": True, **options})
-    return of_files(paths, schema=schema)
+    return of_files(paths, schema=schema, verify=verify)
 
 
-def of_files(paths: list[Path], *, schema: Schema | None = None) -> WarehouseTable:
+def of_files(paths: list[Path], *, schema: Schema | None = None, verify: bool = False) -> WarehouseTable:
     """Files that exist as one table."""
     store = FsspecStore()
     locations = [f"file://{path}" for path in paths]
     of = schema if schema is not None else schema_of(read_footer(store, locations[0]))
-    blocks, refused = ingest(store, locations, of, workers=1)
+    blocks, refused = ingest(store, locations, of, workers=1, verify=verify)
     assert refused == []
     warehouse = Warehouse(store, f"memory://{paths[0].parent}")
     empty = warehouse.create("t", of, now_ms=1)

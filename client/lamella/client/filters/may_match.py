@@ -141,6 +141,8 @@ class _Arrow(msgspec.Struct, frozen=True):
             left, right, kind = right, left, trees.MIRRORED[kind]
         if not (isinstance(left, Field) and isinstance(right, Constant)):
             return None
+        if pa.types.is_floating(right.scalar.type) and right.scalar.is_valid and math.isnan(right.scalar.as_py()):
+            return None  # in pyarrow NaN is unequal to itself, so all rows but null match !=
         # pyarrow compares with less precision where the types differ
         literal = _literal_of_type(right.scalar, _type_at(self.schema, left.path))
         return None if literal is None else trees.compare(kind, trees.reference(left.path), literal)

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 import msgspec
 import pyarrow as pa
 
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import InvalidRequest, UnknownColumn
 from lamella.snapshot.expression import Predicate, bind, read_filter, read_tree, tree_of
+from lamella.snapshot.expression.bound import columns_of
 from lamella.snapshot.expression.nodes import And
 from lamella.snapshot.manifest import FEATURES, Snapshot
 from lamella.snapshot.row_filter import RowFilter
@@ -133,27 +134,44 @@ class ScanRecipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         of_filter = tuple(read_leaf(self.schema, leaf) for leaf in row_filter.columns)
         return ReadSpec(wanted, pa.schema([one.field for one in wanted]), row_filter, of_filter)
 
+    @cached_property
+    def output_ids(self) -> frozenset[int]:
+        """The ids of the leaves of output columns."""
+        parts = {one.column.name for one in self.output if one.leaf is None}
+        leaves = {leaf.id for leaf in self.schema.leaves() if leaf.path[0] in parts}
+        return frozenset(leaves | {one.key for one in self.output})
+
+    def texts(self, names: Sequence[str]) -> tuple[str, ...]:
+        """What output columns with these names are called in a request; raises UnknownColumn."""
+        known = {one.field.name: one.column.name for one in self.output}
+        if self.columns is not None:
+            known = {one.field.name: text for one, text in zip(self.output, self.columns, strict=True)}
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise UnknownColumn(f"there is no column {missing[0]!r}", column=missing[0], columns=list(known))
+        return tuple(known[name] for name in names)
+
     @property
     def output_schema(self) -> pa.Schema:
         """The Arrow schema of the output."""
         return pa.schema([one.field for one in self.output])
 
 
-def usable_parts(
-    parts: Sequence[dict[str, Any]], schema: Schema, *, time_zone: str, case_sensitive: bool
-) -> dict[str, Any] | None:
-    """Return those conditions, which mean times in UTC, that have a meaning for the columns of a schema, joined by AND.
+def usable_parts(parts: Sequence[dict[str, Any]], recipe: ScanRecipe) -> dict[str, Any] | None:
+    """Return those conditions on output columns, which mean times in UTC, that mean the same for the table, joined by
+    AND.
 
-    None: there is none.
+    None: there is none. A name means another column for the table if the output column of that name is a field of a
+    struct, and a column has the same text as its name.
     """
     usable: list[dict[str, Any]] = []
+    schema, names = recipe.schema, {"case_sensitive": recipe.case_sensitive}
     for part in parts:
         with suppress(InvalidRequest):
             predicate = read_tree(part)
-            meant = bind(predicate, schema, time_zone="UTC", case_sensitive=case_sensitive)
-            if time_zone == "UTC" or meant == bind(
-                predicate, schema, time_zone=time_zone, case_sensitive=case_sensitive
-            ):
+            meant = bind(predicate, schema, time_zone="UTC", **names)
+            is_same = recipe.time_zone == "UTC" or meant == bind(predicate, schema, time_zone=recipe.time_zone, **names)
+            if is_same and all(leaf.id in recipe.output_ids for leaf in columns_of(meant)):
                 usable.append(part)
     return {"type": "and", "children": usable} if len(usable) > 1 else usable[0] if usable else None
 

@@ -174,7 +174,7 @@ class Fragment(Rows):
             >>> fragment.with_columns(["id"]).schema.names
             ['id']
         """
-        recipe = msgspec.structs.replace(self._recipe, columns=tuple(columns))
+        recipe = msgspec.structs.replace(self._recipe, columns=self._recipe.texts(columns))
         return Fragment(recipe, self._block, self._written, self._open_store)
 
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
@@ -379,10 +379,9 @@ class Scan(EngineRows):
         request, versions = self._request, self._versions
         if versions is None:
             return self.at_snapshot().narrowed(columns, may_match, limit=limit)
-        pruned_by = usable_parts(
-            may_match, versions.schema, time_zone=request.time_zone, case_sensitive=request.case_sensitive
-        )
-        wanted = request.columns if columns is None else tuple(columns)
+        recipe = recipe_of(versions, request)
+        pruned_by = usable_parts(may_match, recipe)
+        wanted = request.columns if columns is None else recipe.texts(columns)
         narrow = msgspec.structs.replace(request, columns=wanted, may_match=pruned_by, limit=limit)
         return self._with(narrow, versions)
 
