@@ -73,7 +73,7 @@ def package_page(text: str, home: Mapping[str, str], version: str) -> str:
             return found.group()
         return f"[{words}]({address(home, 'page', version, target)})" if home["url"] else words
 
-    # The parts with an odd number are the blocks of code. Whoever reads the page has no checkout to install from.
+    # Every second part is a block of code. Readers of the package page have no checkout to install from.
     parts = _CODE.split(text)
     parts[::2] = [_LINK.sub(link, _PICTURE.sub(picture, part)) for part in parts[::2]]
     parts[1::2] = [part.replace("pip install '.[", "pip install 'lamella[") for part in parts[1::2]]

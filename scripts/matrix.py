@@ -6,7 +6,7 @@ areas below; they are run on the installed wheel, not on the checkout. `locked` 
 requirements.lock, `lowest` the lower bounds of pyproject.toml on the oldest Python.
 
 The package does not name Python 3.14 yet: datasketches 5.2 has no wheel for it, so this line needs a C++ compiler.
-A line whose Python is not to be had is reported as not run. The exit status is 1 if a line failed, and 2 if none did
+A line whose Python cannot be installed is reported as not run. The exit status is 1 if a line failed, and 2 if none did
 but some could not run.
 """
 

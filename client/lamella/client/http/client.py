@@ -44,7 +44,7 @@ class Table(TableConstraints):
     """One table of a service; made by :meth:`Lamella.table`. Holds no state but its name."""
 
     def _repr_html_(self) -> str:
-        """The table as it is now, for notebooks; if it cannot be had, its name and why."""
+        """The current state of the table, for notebooks; if the service gives none, its name and the error."""
         try:
             return self.info()._repr_html_()
         except LamellaError as error:

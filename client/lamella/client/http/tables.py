@@ -115,6 +115,15 @@ def register_call(
     return make_call(operations.commits.REGISTER, name, body=body)
 
 
+def register_arrivals_call(
+    name: TableName, files: Sequence[str], removed: Sequence[str], prefix: str | None, suffix: str | None
+) -> Call[wire.ArrivalsAnswer]:
+    """Register the files that a table does not have yet."""
+    body = wire.ArrivalsRequest(files=text_tuple("files", files), removed=text_tuple("removed", removed))
+    query = {"prefix": prefix, "suffix": suffix}
+    return make_call(operations.commits.REGISTER_ARRIVALS, name, body=body, query=query)
+
+
 def commit_call(
     name: TableName,
     added: Iterable[Block | Mapping[str, Any] | msgspec.Raw],

@@ -29,9 +29,9 @@ class AsyncRows(Generic[Source]):
     """Rows that are read by threads: ``await rows.to_arrow()``, ``async for batch in rows``. Each method reads them
     again.
 
-    A method whose task is cancelled ends at once; its thread reads on to the end of what it began. What reads as it is
-    used, and so in the event loop itself, is left out: ``to_reader()``, ``to_duckdb()``, ``to_dask()`` and the methods
-    for other engines of the synchronous client.
+    If the task is cancelled, the method ends at once, but its thread finishes what it has begun. ``to_reader()``,
+    ``to_duckdb()``, ``to_dask()`` and the methods for other engines are left out: they read later, in the thread that
+    uses their result, which would be the event loop's.
     """
 
     def __init__(self, rows: Source) -> None:

@@ -19,7 +19,7 @@ from lamella.snapshot.arrivals import file_events
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.storage.location import SUFFIX, normal
 from lamella.snapshot.wire import ArrivalsRequest
-from lamella.snapshot.wire.operations import arrivals as operations
+from lamella.snapshot.wire.operations import commits as operations
 
 _REQUEST: Final = msgspec.json.Decoder(ArrivalsRequest)
 #: Requests that a process works on at once, and how many wait. Each waits for its commit, so none takes a thread of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lamella.client.advice.aio import AsyncTableAdvice
 from lamella.client.http.aio.access import AsyncLakeAccess
-from lamella.client.http.aio.arrivals import AsyncTableArrivals
 from lamella.client.http.aio.blocks import AsyncTableAddresses, AsyncTableBlocks
 from lamella.client.http.aio.connection import AsyncConnection
 from lamella.client.http.aio.external import AsyncLakeExternal, AsyncTableRefresh
@@ -52,7 +51,6 @@ class AsyncTableMethods(
     AsyncTableHistory,
     AsyncTableMaintenance,
     AsyncTableIndexes,
-    AsyncTableArrivals,
     AsyncTableRefresh,
     AsyncTableFeedback,
     AsyncTableAdvice,

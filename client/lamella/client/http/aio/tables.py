@@ -22,6 +22,7 @@ from lamella.client.http.tables import (
     evolve_call,
     namespace_quota_call,
     namespaces_call,
+    register_arrivals_call,
     register_call,
     rename_table_call,
     schema_call,
@@ -315,6 +316,34 @@ class AsyncTableContents:
             take_replaced=take_replaced,
         )
         return await self._lake.run(call, idempotency_key)
+
+    async def register_arrivals(
+        self,
+        files: Sequence[str],
+        *,
+        removed: Sequence[str] = (),
+        prefix: str | None = None,
+        suffix: str | None = None,
+    ) -> wire.ArrivalsAnswer:
+        """Register those of the files that the table does not have and never had, in one snapshot.
+
+        ``files``: URLs of single files, never of folders or globs. Files that are in the table, or were, are counted in
+        the answer and not added again, so the call may be repeated at any time, by several programs at once. Files that
+        cannot be registered are in ``refused``, and are no error: ``block_replaced`` is one that was overwritten after
+        it was registered. An external table is refreshed if one of ``files`` or of ``removed`` (deleted files) is below
+        its location.
+
+        ``prefix``: only files whose URL begins with it. ``suffix``: only files whose name ends with it, by default
+        ``.parquet``. Hidden files and folders (``_temporary``) are ignored.
+
+        Raises TableNotFound, InvalidRequest, NotProven (the table has constraints), QuotaExceeded, StoreError.
+
+        Example:
+            >>> found = await table.register_arrivals([f"{incoming}/july.parquet"])
+            >>> found.registered
+            1
+        """
+        return await self._lake.run(register_arrivals_call(self._name, files, removed, prefix, suffix))
 
     async def commit(
         self,

@@ -6,7 +6,6 @@ from __future__ import annotations
 from lamella.client.advice.sync import TableAdvice
 from lamella.client.http.call import TableName
 from lamella.client.http.sync.access import LakeAccess
-from lamella.client.http.sync.arrivals import TableArrivals
 from lamella.client.http.sync.blocks import TableAddresses, TableBlocks
 from lamella.client.http.sync.connection import Connection
 from lamella.client.http.sync.external import LakeExternal, TableRefresh
@@ -53,7 +52,6 @@ class TableMethods(
     TableHistory,
     TableMaintenance,
     TableIndexes,
-    TableArrivals,
     TableRefresh,
     TableFeedback,
     TableAdvice,

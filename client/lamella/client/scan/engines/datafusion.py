@@ -129,7 +129,7 @@ class _Meaning:
         self.keys: dict[str, Any] = {}
 
     def expression(self, node: Node, *, zeros_differ: bool = False) -> pc.Expression:
-        """Return a condition or a value. ``zeros_differ``: -0.0 is not 0.0, as it is in lists."""
+        """Return a condition or a value. ``zeros_differ``: lists tell -0.0 from 0.0, comparisons do not."""
         if isinstance(node, Field):
             return self._field(node, zeros_differ=zeros_differ)
         if isinstance(node, Constant):

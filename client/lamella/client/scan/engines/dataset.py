@@ -117,7 +117,7 @@ class _NoFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow h
         return "lamella"
 
     def normalize_path(self, path: str) -> str:
-        """Return the path as it is."""
+        """Return the path unchanged."""
         return path
 
     get_file_info = get_file_info_selector = _refused

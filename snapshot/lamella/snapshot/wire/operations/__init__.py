@@ -12,7 +12,6 @@ from typing import Any, Final
 from lamella.snapshot.wire.operation import Operation, operations_of
 from lamella.snapshot.wire.operations import (
     access,
-    arrivals,
     clustering,
     commits,
     external,
@@ -32,7 +31,6 @@ OPERATIONS: Final[tuple[Operation[Any], ...]] = tuple(
     operation
     for topic in (
         access,
-        arrivals,
         clustering,
         commits,
         external,

@@ -1,4 +1,4 @@
-"""Registration and commits."""
+"""Registration, files that arrived, and commits."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from lamella.snapshot.errors import (
     NotProven,
     ObjectNotFound,
     OutcomeUnknown,
+    Overloaded,
     QuotaExceeded,
     ReadConflict,
     SchemaConflict,
@@ -33,8 +34,8 @@ from lamella.snapshot.errors import (
     UnknownColumn,
     WriterFeatureMissing,
 )
-from lamella.snapshot.wire import CommitAnswer, CommitRequest, Register, RegisterAnswer
-from lamella.snapshot.wire.operation import TABLE, Operation, on_table
+from lamella.snapshot.wire import ArrivalsAnswer, ArrivalsRequest, CommitAnswer, CommitRequest, Register, RegisterAnswer
+from lamella.snapshot.wire.operation import OF_A_TABLE, TABLE, Operation, Parameter, on_table
 
 _COMMON: Final = (
     InvalidRequest,
@@ -109,5 +110,46 @@ COMMIT: Final = Operation(
         WriterFeatureMissing,
     ),
     resend="with_key",
+    is_large=True,
+)
+
+REGISTER_ARRIVALS: Final = Operation(
+    name="register_arrivals",
+    method="POST",
+    path=TABLE + "/arrivals",
+    permission=on_table("write"),
+    summary="Register files that arrived",
+    tag="Blocks",
+    description="The body is an S3 event notification, also as SNS or EventBridge sends it, or a list of locations. "
+    "Each new data file that it names is registered, all of them in one snapshot; a file that the table has, or had, "
+    "is counted and not added again, so that a message may come any number of times. A file of the table that was "
+    "overwritten is refused with `block_replaced`. An external table is refreshed if a file below its location was "
+    "created or deleted. Refused files are listed in the answer, which is no error: to send the message again would "
+    "change nothing. Only if storage failed for a file of an event notification, or a writer was still at work on it, "
+    "is the answer the error `store_error`: then the message should be sent again.",
+    request_type=ArrivalsRequest,
+    answer_type=ArrivalsAnswer,
+    own_parameters=(
+        Parameter(name="prefix", description="Only files whose location begins with this text."),
+        Parameter(name="suffix", description="Only files whose name ends with this text. Default: `.parquet`."),
+    ),
+    errors=(
+        InvalidRequest,
+        LimitExceeded,
+        LocationRefused,
+        InvalidSchema,
+        BodyTooLarge,
+        ObjectNotFound,
+        Overloaded,
+        *OF_A_TABLE,
+        CommitConflict,
+        DeletionPending,
+        NotProven,
+        QuotaExceeded,
+        SchemaConflict,
+        StoreError,
+        Unavailable,
+        OutcomeUnknown,
+    ),
     is_large=True,
 )
