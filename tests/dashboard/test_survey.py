@@ -116,6 +116,15 @@ def test_what_is_known_follows_the_catalog(make: Callable[..., Surveyed]) -> Non
     assert set(known.checked) == {each.table_id for each in known.tables} == set(known.by_id)
 
 
+def test_what_is_known_is_of_one_moment(make: Callable[..., Surveyed]) -> None:
+    """A table that is checked after its findings were copied does not count as checked without findings."""
+    service = make()
+    service.add("a", "x")
+    before = service.survey.peek()
+    assert len(service.turn().checked) == 1
+    assert not before.checked
+
+
 def test_a_turn_ends_after_its_time_and_the_next_goes_on(make: Callable[..., Surveyed]) -> None:
     """However slow tables are, one after the other is learnt."""
     service = make()

@@ -149,7 +149,7 @@ class Survey:
                 by_id=self._by_id,
                 listed_ms=self._listed_ms,
                 columns=self._columns,
-                checked=self._checked,
+                checked=dict(self._checked),  # of the same moment as the findings
                 findings=dict(self._findings),
                 unreadable=dict(self._unreadable),
                 reclaimable=best_known(self._measured, self._reclaimable),
