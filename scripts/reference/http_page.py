@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ _HEAD = """# HTTP reference
 Every operation, from the [OpenAPI document](openapi.json) of the service, which a running service has at
 `/openapi.json` and, for people, at `/docs`. Bodies are JSON, sent as `Content-Type: application/json`; their types
 are on [a page of their own](reference-http-values.md). Errors are [problem documents](errors.md) with a stable `code`.
-Where the service asks who calls (`auth`), send `Authorization: Bearer <key or token>`.
+Where the service asks who calls (`auth`), send `Authorization: Bearer <key or token>`. The examples are requests that
+were made; their answers are in the document.
 """
 _VALUES_HEAD = """# Values of the HTTP interface
 
@@ -71,6 +73,14 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> Iterator[st
         yield f"- Body: {_kind(content['schema'])}" + ("" if form == "application/json" else f" as `{form}`")
     yield from _answers(operation["responses"])
     yield ""
+    if body is not None and "example" in content:
+        yield from _example(method, path, operation, content["example"])
+
+
+def _example(method: str, path: str, operation: dict[str, Any], body: Any) -> Iterator[str]:
+    """A request as it is sent. Its answer is in the OpenAPI document."""
+    named = {each["name"]: each["example"] for each in operation.get("parameters", ()) if "example" in each}
+    yield f"```http\n{method} {path.format_map(named)}\n\n{json.dumps(body, indent=2, ensure_ascii=False)}\n```\n"
 
 
 def _answers(responses: dict[str, Any]) -> Iterator[str]:
@@ -113,8 +123,6 @@ def _value(name: str, schema: dict[str, Any]) -> Iterator[str]:
 
 
 def _json(value: object) -> str:
-    import json
-
     return json.dumps(value, ensure_ascii=False)
 
 

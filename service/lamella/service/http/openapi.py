@@ -1,4 +1,8 @@
-"""Writes the OpenAPI document from the operations and their types, and ``/docs``, the same as one HTML page."""
+"""Writes the OpenAPI document from the operations and their types, and ``/docs``, the same as one HTML page.
+
+Its examples are in examples.json: for each operation a request that was made (``path``, ``query``, ``request``) and its
+answer. tests/docs/http_examples.py makes them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from html import escape
+from importlib.resources import files
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -101,6 +107,7 @@ def describe(
     of_errors = [Problem, *(each.kind for each in envelopes)]
     schemas, components = msgspec.json.schema_components([*types, *of_errors, Block], ref_template=_REF)
     schema_of = dict(zip([id(t) for t in types], schemas[: len(types)], strict=True))
+    examples = msgspec.json.decode((files(__package__) / "examples.json").read_bytes())
     _name_added_blocks(components)
     for schema in (*components.values(), *schemas):
         _give_items(schema)
@@ -109,7 +116,7 @@ def describe(
     for served in operations:
         operation = served.operation
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(
-            served, schema_of, maxima, envelope_of(operation.path, envelopes)
+            served, schema_of, maxima, envelope_of(operation.path, envelopes), examples.get(operation.name, {})
         )
     return {
         "openapi": VERSION,
@@ -172,13 +179,14 @@ def _operation(
     schema_of: dict[int, dict[str, Any]],
     maxima: Mapping[str, int],
     envelope: Envelope | None,
+    example: dict[str, Any],
 ) -> dict[str, Any]:
     operation = served.operation
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
-        "responses": _responses(served, schema_of, envelope),
+        "responses": _responses(served, schema_of, envelope, example),
     }
     described["description"] = " ".join(filter(None, (operation.description, served.permission.text)))
     described["security"] = [{_SCHEME: []}] if served.permission.scope != "public" else []
@@ -189,6 +197,7 @@ def _operation(
             "required": True,
             "description": PATH_PARAMETERS[name],
             "schema": {"type": "string"},
+            **_example(example.get("path", {}), name),
         }
         for name in operation.path_parameters
     ]
@@ -199,6 +208,7 @@ def _operation(
             "required": False,
             "description": p.description,
             "schema": _schema_of(p, maxima),
+            **_example(example.get("query", {}), p.name),
         }
         for p in (*operation.parameters, *((TIMEOUT,) if served.is_admitted else ()))
     ]
@@ -206,8 +216,13 @@ def _operation(
         described["parameters"] = parameters
     if operation.request_type is not None:
         schema = schema_of[id(operation.request_type)]
-        described["requestBody"] = {"required": True, "content": {operation.request_media_type: {"schema": schema}}}
+        content = {"schema": schema, **_example(example, "request")}
+        described["requestBody"] = {"required": True, "content": {operation.request_media_type: content}}
     return described
+
+
+def _example(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {"example": values[name]} if name in values else {}
 
 
 def _schema_of(parameter: Parameter, maxima: Mapping[str, int]) -> dict[str, Any]:
@@ -217,14 +232,16 @@ def _schema_of(parameter: Parameter, maxima: Mapping[str, int]) -> dict[str, Any
 
 
 def _responses(
-    served: ServedOperation, schema_of: dict[int, dict[str, Any]], envelope: Envelope | None
+    served: ServedOperation, schema_of: dict[int, dict[str, Any]], envelope: Envelope | None, example: dict[str, Any]
 ) -> dict[str, Any]:
     operation = served.operation
     done: dict[str, Any] = {"description": "Done."}
     if operation.answer_type is not Nothing:
-        done["content"] = {operation.media_type: {"schema": schema_of[id(operation.answer_type)]}}
+        done["content"] = {
+            operation.media_type: {"schema": schema_of[id(operation.answer_type)], **_example(example, "answer")}
+        }
     elif operation.media_type != JSON:  # text; an answer without a type and without text has no body
-        done["content"] = {operation.media_type: {"schema": {"type": "string"}}}
+        done["content"] = {operation.media_type: {"schema": {"type": "string"}, **_example(example, "answer")}}
     for media_type in operation.other_media_types:
         done["content"][media_type] = {"schema": {"type": "string", "format": "binary"}}
     if IDEMPOTENCY_KEY in operation.parameters:
@@ -332,10 +349,28 @@ def _operation_html(method: str, path: str, operation: dict[str, Any]) -> str:
         for status, response in operation["responses"].items()
     )
     parts.append(f"<table><tr><th>status</th><th></th><th>body</th></tr>{rows}</table>")
+    parts += [f"<p>For example:</p><pre>{escape(each)}</pre>" for each in _examples(method, path, operation)]
     return (
         f'<details id="{escape(operation["operationId"])}"><summary><b>{method}</b> <code>{escape(path)}</code> '
         f"{escape(operation['summary'])}</summary>{''.join(parts)}</details>"
     )
+
+
+def _examples(method: str, path: str, operation: dict[str, Any]) -> list[str]:
+    """The request that is an example, and its answer, as one text; none if the operation has no example."""
+    parameters = [each for each in operation.get("parameters", ()) if "example" in each]
+    named = {each["name"]: each["example"] for each in parameters if each["in"] == "path"}
+    query = urlencode({each["name"]: each["example"] for each in parameters if each["in"] == "query"})
+    done = next(each for status, each in operation["responses"].items() if status.startswith("2"))
+    bodies = [*operation.get("requestBody", {}).get("content", {}).values(), *done.get("content", {}).values()]
+    texts = [_text(each["example"]) for each in bodies if "example" in each]
+    if not texts:
+        return []
+    return ["\n\n".join((f"{method} {path.format_map(named)}{'?' if query else ''}{query}", *texts))]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def _content(holder: dict[str, Any]) -> str:
@@ -350,6 +385,6 @@ def _link(schema: dict[str, Any]) -> str:
 
 
 def _schema(name: str, schema: dict[str, Any]) -> str:
-    body = escape(msgspec.json.format(msgspec.json.encode(schema), indent=2).decode())
+    body = escape(_text(schema))
     title = f"<summary><code>{escape(name)}</code></summary>"
     return f'<details id="schema-{escape(name)}">{title}<pre>{body}</pre></details>'
