@@ -8,7 +8,7 @@ from lamella.snapshot.expression.filters import Filters, read_filter
 from lamella.snapshot.expression.json_filters import read_tree
 from lamella.snapshot.expression.nodes import Predicate
 from lamella.snapshot.expression.sql import check_together, read_sql
-from lamella.snapshot.expression.text import sql_of, text_of, tree_of
+from lamella.snapshot.expression.text import sql_of, text_of, tree_of, value_text
 
 __all__ = [
     "BoundPredicate",
@@ -24,4 +24,5 @@ __all__ = [
     "sql_of",
     "text_of",
     "tree_of",
+    "value_text",
 ]

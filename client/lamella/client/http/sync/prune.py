@@ -7,7 +7,9 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import Unpack
 
+from lamella.client.http.blocks import ranges_of
 from lamella.client.http.call import Call, Filter, TableName
+from lamella.client.http.layer_map import TableMap, axis_of, is_small, map_of
 from lamella.client.http.prune_request import (
     OrderSpec,
     PruneOptions,
@@ -24,7 +26,9 @@ from lamella.client.http.prune_request import (
 )
 from lamella.client.http.results import AggregateResult, PruneResult
 from lamella.client.http.sync.runner import CallRunner
+from lamella.client.http.tables import segment_call, snapshot_call
 from lamella.snapshot import wire
+from lamella.snapshot.manifest import FEATURES
 
 
 class TablePrune:
@@ -99,6 +103,43 @@ class TablePrune:
         if page_size is None:
             return self._lake.run(call)
         return merge_pages(list(self._pages(call)))
+
+    def layer_map(
+        self,
+        filter: Filter = None,
+        *,
+        column: str | None = None,
+        snapshot_id: str | None = None,
+        time_zone: str = "UTC",
+    ) -> TableMap:
+        """A picture of the table's segments and blocks, and of which of them ``filter`` selects. Notebooks show it.
+
+        ``column``: whose values the blocks lie along; by default the first column of the cluster key. A table with more
+        than 1,000 blocks or 32 segments is shown by its segments. ``snapshot_id``: an id, tag or number;
+        ``time_zone``: for timestamps in the filter that have none.
+
+        Raises InvalidFilter, FilterTypeMismatch, UnknownColumn, TableNotFound, SnapshotNotFound; InvalidRequest for a
+        column without minimum and maximum.
+
+        Example:
+            >>> found = table.layer_map("price > 99.5")
+            >>> found.selected_blocks, found.block_count, found.column
+            (2, 4, 'day')
+        """
+        everything = self._ranges(None, snapshot_id, time_zone)
+        selected = everything if filter is None else self._ranges(filter, everything.snapshot_id, time_zone)
+        snapshot = self._lake.run(snapshot_call(self._name, everything.snapshot_id))
+        leaf, segments = axis_of(snapshot, column), {}
+        if is_small(everything) and leaf is not None:
+            for segment_id in ranges_of(everything).segment_id:
+                call = segment_call(self._name, segment_id, everything.snapshot_id, FEATURES)
+                segments[segment_id] = self._lake.run(call)
+        return map_of(everything, selected, leaf, segments)
+
+    def _ranges(self, filter: Filter, snapshot_id: str | None, time_zone: str) -> PruneResult:
+        return self.prune(
+            filter, snapshot_id=snapshot_id, time_zone=time_zone, shape="ranges", reader_features=FEATURES
+        )
 
     def prune_pages(
         self,
