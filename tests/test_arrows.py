@@ -69,6 +69,7 @@ RULES = (
             "lamella.client.advice.sync",
             "lamella.client.tracing",  # which loads nothing of ours but the errors
             "lamella.snapshot.storage.Store",
+            "lamella.snapshot.expression.value_text",  # inside the picture of a table
         ),
     ),
     # Answers are made into tables of pyarrow on request.
