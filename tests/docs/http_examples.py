@@ -146,6 +146,14 @@ def _tables(recorder: Recorder, incoming: str, behind: Behind) -> None:
     base_id = call("get_table")["snapshot_id"]
     added = behind.blocks(call("get_table")["table_id"], [june])
     call("commit", {"added": added, "removed": files[:1], "base_snapshot_id": base_id, "operation": "replace"})
+    lines = {"name": "lines", "schema": [{"name": "order_id", "type": "int64"}, {"name": "item", "type": "string"}]}
+    call("create_table", lines)
+    july = behind.blocks(call("get_table")["table_id"], [recorder.write(f"{folder}/orders-4.parquet", 17, 20)])
+    both = [
+        {"table": "shop.orders", "commit": {"added": july}},
+        {"table": "shop.lines", "commit": {"properties": {"complete_to": "20"}, "operation": "set"}},
+    ]
+    call("commit_transaction", {"tables": both})
     call("register_arrivals", {"files": [recorder.write(f"{folder}/orders-3.parquet", 13, 16)]})
     call("evolve", {"changes": [{"change": "add", "name": "note", "type": "string"}]})
     recorder.write(f"{incoming}/returns/returns-0.parquet", 1, 2)

@@ -99,6 +99,11 @@ PROBES: Final[Mapping[str, Probe]] = {
             "base_snapshot_id": p.snapshot_id,
         }
     ),
+    "commit_transaction": Probe(
+        body=lambda p: {
+            "tables": [{"table": _table(p), "commit": {"properties": {"owner": p.namespace}, "operation": "set"}}]
+        }
+    ),
     "register_arrivals": Probe(body=lambda p: {"files": [f"{p.location}/another.parquet"]}),
     "refresh_table": Probe(body=lambda p: {"location": p.location}, also=(400,)),  # a table of its own blocks
     "refresh_progress": Probe(also=(400,)),

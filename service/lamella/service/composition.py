@@ -386,9 +386,11 @@ def operations(core: Core) -> tuple[ServedOperation, ...]:
         ).operations(),
         *CommitRoutes(
             catalog=core.catalog,
+            readers=core.readers,
             mutations=core.mutations,
             committer=core.committer,
             lists_at_once=settings.commit_lists_at_once,
+            transactions_at_once=settings.write_threads,
         ).operations(),
         *ArrivalsRoutes(catalog=core.catalog, mutations=core.mutations, arrivals=core.arrivals).operations(),
         *ExternalRoutes(

@@ -55,7 +55,9 @@
     │   ├── DuplicateBlock
     │   ├── QuotaExceeded           a quota would be exceeded (carries ``limit``)
     │   ├── CommitConflict          another commit won (carries ``blocks`` and ``snapshot_id``)
-    │   │   └── NewMatches          blocks were added that may match the change's condition
+    │   │   ├── NewMatches          blocks were added that may match the change's condition
+    │   │   ├── ReadConflict        what the change depends on may have changed (carries ``table``)
+    │   │   └── TransactionConflict changes of a transaction conflict (carries ``conflicts``)
     │   ├── BlocksGone              files of an old snapshot are missing or replaced (carries ``blocks``)
     │   ├── DeletionPending         a clean-up will delete a file that was to be added (carries ``location``)
     │   ├── NotAppendOnly           blocks were removed (carries ``snapshot_id`` and ``operation``)
@@ -456,6 +458,13 @@ class ReadConflict(CommitConflict):
     """Rows that a commit depends on may have changed since they were read; ``table`` names their table."""
 
     code = "read_conflict"
+
+
+class TransactionConflict(CommitConflict):
+    """Changes of a transaction conflict with commits of others; nothing was done. ``conflicts`` lists all of them: the
+    table, and the code, message and details of the error that its change alone would have had."""
+
+    code = "transaction_conflict"
 
 
 class BlocksGone(Conflict):

@@ -106,6 +106,13 @@ def write(stage: Stage) -> None:
     stage.files("parts", {"id": [5], "at": pa.array([0], pa.timestamp("us", "UTC")), "tags": [["d"]]})
 
 
+@scene("docs/transactions.md")
+def transactions(stage: Stage) -> None:
+    """Orders, and how many of them each country has."""
+    stage.table("shop.orders", {"id": [1, 2, 3], "country": ["DE", "US", "DE"], "amount": ["1.50", "2.50", "3.50"]})
+    stage.table("shop.totals", {"country": ["DE", "US"], "orders": [2, 1]})
+
+
 @scene("docs/history.md")
 def history(stage: Stage) -> None:
     """Orders with some history; the tag's time is now."""

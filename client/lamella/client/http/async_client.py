@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lamella.client.http.aio.methods import AsyncLakeMethods
 from lamella.client.http.async_rows import AsyncTable
 from lamella.client.http.call import TableName
+
+if TYPE_CHECKING:
+    from lamella.client.http.transaction import AsyncTransaction
 
 
 class AsyncLamella(AsyncLakeMethods):
@@ -22,3 +27,16 @@ class AsyncLamella(AsyncLakeMethods):
             'orders'
         """
         return AsyncTable(self, TableName.parse(name))
+
+    def transaction(self, *, idempotency_key: str | None = None) -> AsyncTransaction:
+        """Changes of several tables that happen together or not at all; see
+        :meth:`lamella.client.Lamella.transaction`.
+
+        Example:
+            >>> async with lake.transaction() as tx:
+            ...     appended = await tx.table("shop.rates").append({"country": ["US"], "vat": [0]})
+            ...     deleted = await tx.table("shop.orders").delete("country = 'US'")
+        """
+        from lamella.client.http.transaction import AsyncTransaction
+
+        return AsyncTransaction(self, idempotency_key)

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from lamella.client.http.aio.methods import AsyncLakeMethods, AsyncTableMethods
-from lamella.client.http.call import TableName
 from lamella.client.http.client import Lamella, Table
 from lamella.client.http.transport import AsyncTransport, HttpRequest, HttpResponse
 
@@ -41,8 +40,8 @@ class LoopTransport:
         """Do nothing: the asynchronous client closes the connections."""
 
 
-def table_for_threads(lake: AsyncLakeMethods, name: TableName) -> Table:
-    """The synchronous handle of a table, over the connections of the running event loop.
+def lake_for_threads(lake: AsyncLakeMethods) -> Lamella:
+    """The synchronous client, over the connections of the running event loop.
 
     It shares the key, the policy and the traces of the asynchronous client. Raises RuntimeError outside of a loop.
     """
@@ -51,7 +50,7 @@ def table_for_threads(lake: AsyncLakeMethods, name: TableName) -> Table:
     twin._exchange = lake._exchange
     # A copy in another process connects by itself, as a synchronous client.
     twin._recipe, twin._has_own_transport = lake._recipe, lake._has_own_transport
-    return Table(twin, name)
+    return twin
 
 
 def awaited(method: Callable[Concatenate[Table, P], R]) -> Callable[Concatenate[AsyncTable, P], Awaitable[R]]:
@@ -59,7 +58,7 @@ def awaited(method: Callable[Concatenate[Table, P], R]) -> Callable[Concatenate[
 
     @functools.wraps(method)
     async def in_thread(self: AsyncTable, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await asyncio.to_thread(method, table_for_threads(self._lake, self._name), *args, **kwargs)
+        return await asyncio.to_thread(method, self._for_threads(), *args, **kwargs)
 
     return in_thread
 
@@ -71,7 +70,7 @@ def awaited_scan(method: Callable[Concatenate[Table, P], Scan]) -> Callable[Conc
     def begin(self: AsyncTable, /, *args: P.args, **kwargs: P.kwargs) -> AsyncScan:
         from lamella.client.scan import AsyncScan
 
-        return AsyncScan(method(table_for_threads(self._lake, self._name), *args, **kwargs))
+        return AsyncScan(method(self._for_threads(), *args, **kwargs))
 
     return begin
 
@@ -85,7 +84,7 @@ def awaited_changes(
     def begin(self: AsyncTable, /, *args: P.args, **kwargs: P.kwargs) -> AsyncRows[RowChanges]:
         from lamella.client.scan import AsyncRows
 
-        return AsyncRows(method(table_for_threads(self._lake, self._name), *args, **kwargs))
+        return AsyncRows(method(self._for_threads(), *args, **kwargs))
 
     return begin
 
@@ -97,6 +96,10 @@ class AsyncTable(AsyncTableMethods):
     """
 
     _lake: AsyncLakeMethods
+
+    def _for_threads(self) -> Table:
+        """The synchronous handle of the table. Raises RuntimeError outside of a loop."""
+        return Table(lake_for_threads(self._lake), self._name)
 
     scan = awaited_scan(Table.scan)
     row_changes = awaited_changes(Table.row_changes)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lamella.client.http.call import TableName
 from lamella.client.http.constraints import TableConstraints
 from lamella.client.http.lake import Lake
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.html_tables import html_facts
+
+if TYPE_CHECKING:
+    from lamella.client.http.transaction import Transaction
 
 
 class Lamella(Lake):
@@ -38,6 +43,20 @@ class Lamella(Lake):
             'orders'
         """
         return Table(self, TableName.parse(name))
+
+    def transaction(self, *, idempotency_key: str | None = None) -> Transaction:
+        """Changes of several tables that happen together or not at all, committed at the end of a ``with`` block.
+
+        ``idempotency_key``: of several transactions with one key, one is committed, and the others return its answer.
+
+        Example:
+            >>> with lake.transaction() as tx:
+            ...     appended = tx.table("shop.rates").append({"country": ["US"], "vat": [0]})
+            ...     deleted = tx.table("shop.orders").delete("country = 'US'")
+        """
+        from lamella.client.http.transaction import Transaction
+
+        return Transaction(self, idempotency_key)
 
 
 class Table(TableConstraints):

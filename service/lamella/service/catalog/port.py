@@ -35,6 +35,7 @@ from lamella.service.catalog.records import (
     LeaseRecord,
     ListedTable,
     NamespaceUse,
+    PointerSwap,
     PolicyRecord,
     PruneRateRow,
     RecordedBounds,
@@ -449,6 +450,15 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
         meanwhile what the commit uses; otherwise raises Unavailable. Raises QuotaExceeded if the table would exceed a
         quota, whatever others commit at the same time.
         """
+
+    def advance_all(
+        self,
+        swaps: Sequence[PointerSwap],
+        *,
+        remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
+        unchanged: Mapping[str, int] | None = None,
+    ) -> bool:
+        """Make several snapshots current, of a table each, or none of them. Returns and raises as :meth:`advance`."""
 
     def history(self, table_id: str, *, before_seq: int | None = None, limit: int) -> list[HistoryEntry]:
         """Return snapshots below ``before_seq``, newest first."""

@@ -219,6 +219,19 @@ class CommitGuard(msgspec.Struct, frozen=True, kw_only=True):
     adds_files: bool
 
 
+class PointerSwap(msgspec.Struct, frozen=True, kw_only=True):
+    """A new current snapshot of a table that is still at version ``entry.seq - 1``.
+
+    ``required_seq``: only if the snapshot with this ``seq`` is still in the history. ``guard``: only if no clean-up
+    deleted meanwhile what the commit uses.
+    """
+
+    table_id: str
+    entry: HistoryEntry
+    required_seq: int | None = None
+    guard: CommitGuard | None = None
+
+
 class FeedbackRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The blocks in which readers found no row for one filter of a table.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, RowMapping, bindparam, delete, select, tuple_
@@ -16,7 +16,15 @@ from lamella.service.catalog.jobs import SqlJobClaims, SqlJobs
 from lamella.service.catalog.listing import SqlListing
 from lamella.service.catalog.migrate import migrate
 from lamella.service.catalog.quotas import NO_QUOTAS, Quotas
-from lamella.service.catalog.records import CommitGuard, HistoryEntry, StoredAnswer, TableRecord, no_namespace, no_table
+from lamella.service.catalog.records import (
+    CommitGuard,
+    HistoryEntry,
+    PointerSwap,
+    StoredAnswer,
+    TableRecord,
+    no_namespace,
+    no_table,
+)
 from lamella.service.catalog.schedules import SqlSchedules
 from lamella.service.catalog.schema import idempotency, secrets
 from lamella.service.catalog.session import (
@@ -36,7 +44,15 @@ from lamella.service.catalog.snapshots import (
     SqlTags,
     require_in_history,
 )
-from lamella.service.catalog.tables import CurrentTables, SqlDropped, SqlQuotas, namespace_row, refuse_view
+from lamella.service.catalog.tables import (
+    CurrentTables,
+    SqlDropped,
+    SqlQuotas,
+    TableQuota,
+    check_quota,
+    namespace_row,
+    refuse_view,
+)
 from lamella.service.catalog.usage import SqlFeedback, SqlRecordedFilters, SqlUsage
 from lamella.service.catalog.views import SqlViews
 from lamella.snapshot.errors import (
@@ -299,27 +315,46 @@ class SqlCatalog(
         remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
         unchanged: Mapping[str, int] | None = None,
     ) -> bool:
-        swap = {
+        swap = PointerSwap(table_id=table_id, entry=entry, required_seq=required_seq, guard=guard)
+        return self.advance_all([swap], remember=remember, unchanged=unchanged)
+
+    def advance_all(
+        self,
+        swaps: Sequence[PointerSwap],
+        *,
+        remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
+        unchanged: Mapping[str, int] | None = None,
+    ) -> bool:
+        changed = {swap.table_id: swap.entry.seq - 1 for swap in swaps}
+        versions = {**(unchanged or {}), **changed}
+        try:
+            with self._transaction(remember) as connection:
+                quotas = self._lock_quotas(connection, changed)
+                if len(versions) > 1 and not _lock_versions(connection, versions, changed):
+                    raise _LostRace
+                for swap in swaps:
+                    self._swap(connection, swap, quotas.get(swap.table_id))
+        except _LostRace:
+            return False
+        return True
+
+    def _swap(self, connection: Connection, swap: PointerSwap, quota: TableQuota | None) -> None:
+        table_id, entry = swap.table_id, swap.entry
+        if quota is not None:
+            check_quota(connection, table_id, entry, quota)
+        row = {
             "id": table_id,
             "expected_version": entry.seq - 1,
             "next_version": entry.seq,
             "next_pointer": json_text(entry.pointer),
         }
-        try:
-            with self._transaction(remember) as connection:
-                self._lock_for_commit(connection, table_id, entry)
-                if unchanged and not _lock_unchanged(connection, {**unchanged, table_id: entry.seq - 1}, table_id):
-                    raise _LostRace
-                if connection.execute(sql.SWAP_POINTER, swap).rowcount != 1:
-                    raise _LostRace
-                if required_seq is not None:
-                    require_in_history(connection, table_id, required_seq)
-                if guard is not None:
-                    require_unswept(connection, table_id, guard)
-                connection.execute(sql.INSERT_SNAPSHOT, snapshot_row(table_id, entry))
-        except _LostRace:
-            return False
-        return True
+        if connection.execute(sql.SWAP_POINTER, row).rowcount != 1:
+            raise _LostRace
+        if swap.required_seq is not None:
+            require_in_history(connection, table_id, swap.required_seq)
+        if swap.guard is not None:
+            require_unswept(connection, table_id, swap.guard)
+        connection.execute(sql.INSERT_SNAPSHOT, snapshot_row(table_id, entry))
 
     def history(self, table_id: str, *, before_seq: int | None = None, limit: int) -> list[HistoryEntry]:
         which = {"id": table_id, "before_seq": _MAX_SEQ if before_seq is None else before_seq, "rows": limit}
@@ -345,13 +380,14 @@ class SqlCatalog(
         self._engine.dispose()
 
 
-def _lock_unchanged(connection: Connection, versions: Mapping[str, int], table_id: str) -> bool:
-    """Lock tables until the transaction ends, ``table_id`` for a change; return whether they have these versions.
+def _lock_versions(connection: Connection, versions: Mapping[str, int], changed: Container[str]) -> bool:
+    """Lock tables until the transaction ends, those in ``changed`` for a change; return whether they have these
+    versions.
 
     In the order of their ids, so that two commits that depend on each other's table do not wait for each other.
     """
     for each, version in sorted(versions.items()):
-        statement = LOCK_TABLE if each == table_id else SHARE_TABLE
+        statement = LOCK_TABLE if each in changed else SHARE_TABLE
         row = connection.execute(statement, {"id": each}).first()
         if row is None or row.version != version or row.dropped_at_ms is not None:
             return False

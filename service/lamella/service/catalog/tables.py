@@ -12,8 +12,9 @@ nothing is locked, and commits to different tables do not wait for each other.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Engine, Executable, RowMapping, bindparam, delete, func, or_, select, text, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -258,21 +259,38 @@ class SqlQuotas(SqlSession):
                 _check(quotas, others, (0, 0), (own.block_count, own.file_size_bytes))
         return namespace_id
 
-    def _lock_for_commit(self, connection: Connection, table_id: str, entry: HistoryEntry) -> None:
-        """Lock before a snapshot becomes current. Raises QuotaExceeded if its table would exceed a quota."""
-        row = connection.execute(_OF_TABLE, {"id": table_id}).mappings().first()
-        if row is None:
-            return
-        quotas = self.quotas.within(_PROPERTIES.decode(row["properties"]))
-        if not quotas.bounds_commits:
-            return
-        which = {"in_namespace_id": row["namespace_id"], "but": table_id}
-        if quotas.blocks is not None or quotas.bytes is not None:
-            connection.execute(_LOCK_QUOTA, which)
-        own = connection.execute(_OWN, {"id": table_id}).first()
-        before = (0, 0) if own is None else (own.block_count, own.file_size_bytes)
-        others = connection.execute(_OTHERS, which).mappings().one()
-        _check(quotas, others, before, (entry.block_count, entry.file_size_bytes))
+    def _lock_quotas(self, connection: Connection, table_ids: Iterable[str]) -> dict[str, TableQuota]:
+        """Lock before snapshots of tables become current; return the quotas to check, by table.
+
+        In the order of namespaces, so that two commits of several tables do not wait for each other.
+        """
+        found: dict[str, TableQuota] = {}
+        for table_id in table_ids:
+            row = connection.execute(_OF_TABLE, {"id": table_id}).mappings().first()
+            if row is not None:
+                quotas = self.quotas.within(_PROPERTIES.decode(row["properties"]))
+                if quotas.bounds_commits:
+                    found[table_id] = TableQuota(row["namespace_id"], quotas)
+        bounded = (each for each in found.values() if each.quotas.blocks is not None or each.quotas.bytes is not None)
+        for namespace_id in sorted({each.namespace_id for each in bounded}):
+            connection.execute(_LOCK_QUOTA, {"in_namespace_id": namespace_id})
+        return found
+
+
+class TableQuota(NamedTuple):
+    """The quotas that a commit to a table is checked against."""
+
+    namespace_id: int
+    quotas: Quotas
+
+
+def check_quota(connection: Connection, table_id: str, entry: HistoryEntry, quota: TableQuota) -> None:
+    """Raise QuotaExceeded if a table would exceed a quota with a snapshot."""
+    own = connection.execute(_OWN, {"id": table_id}).first()
+    before = (0, 0) if own is None else (own.block_count, own.file_size_bytes)
+    which = {"in_namespace_id": quota.namespace_id, "but": table_id}
+    others = connection.execute(_OTHERS, which).mappings().one()
+    _check(quota.quotas, others, before, (entry.block_count, entry.file_size_bytes))
 
 
 def _check(quotas: Quotas, others: RowMapping, before: tuple[int, int], after: tuple[int, int]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
@@ -20,6 +21,7 @@ from lamella.service.catalog import Catalog, CommitGuard, TableRecord
 from lamella.service.commits.blocks import AddedBlocks, FileChecker, check_request, duplicate, once, replaced
 from lamella.service.commits.group import GroupCommit
 from lamella.service.commits.queue import BlockChange, CheckedRead, CommitQueue, MakeAnswer, Step
+from lamella.service.commits.transactions import Transactions
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import History, schema_info, trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
@@ -97,6 +99,16 @@ class Committer:
             max_changes=settings.commit_group,
             max_blocks=settings.commit_group_blocks,
             batch_wait_s=settings.commit_batch_wait_ms / 1000,
+        )
+        self._transactions = Transactions(
+            catalog=catalog,
+            warehouse=warehouse,
+            group=group,
+            queue=self._queue,
+            metrics=metrics,
+            traces=traces,
+            clock=clock,
+            threads=settings.write_threads,
         )
 
     def register(
@@ -258,6 +270,51 @@ class Committer:
         StoreError: a list of blocks, or a part of an index. Unavailable: its turn did not come in time, or a clean-up
         was running; nothing was committed.
         """
+        change = self._change(table, request, idempotency_key, require_read)
+        return Pending(self._submit(table, change, change.added + len(change.removed) + len(change.deletes)))
+
+    def transaction(
+        self,
+        changes: Sequence[tuple[str, TableRecord, CommitRequest]],
+        idempotency_key: IdempotencyKey,
+        *,
+        require_read: Callable[[str, str], None],
+    ) -> StoredResponse:
+        """Commit to several tables at once, all or nothing; ``changes`` with the tables' names in the request.
+
+        Raises:
+            InvalidRequest: a table is named twice.
+            TransactionConflict: changes conflict with commits of others; all of them are named.
+            LamellaError: of another kind, as :meth:`commit` for the first table that has one, which ``table`` in the
+                details names.
+        """
+        doubled = [name for name, count in Counter(record.table_id for _, record, _ in changes).items() if count > 1]
+        if doubled:
+            twice = next(name for name, record, _ in changes if record.table_id == doubled[0])
+            raise InvalidRequest(f"the transaction names {twice} twice; put all changes of a table into one commit")
+        deadline_s = time.monotonic() + begin_within_s(self._deadline_s)
+        ended = self._metrics.process.commit_begun()
+        try:
+            none = IdempotencyKey(None, "", "", 0)  # the transaction's own key counts
+            checked = self._transactions.check(
+                changes, lambda table, request: self._change(table, request, none, require_read)
+            )
+            done = self._transactions.commit(checked, idempotency_key, deadline_s=deadline_s)
+        finally:
+            ended()
+        if self._note_commit is not None:
+            for _, table, _ in changes:
+                self._note_commit(table.table_id)
+        return done
+
+    def _change(
+        self,
+        table: TableRecord,
+        request: CommitRequest,
+        idempotency_key: IdempotencyKey,
+        require_read: Callable[[str, str], None],
+    ) -> BlockChange:
+        """Check a commit and its files. Raises as :meth:`commit`."""
         payload = check_request(request)
         read_at = None
         if request.base_snapshot_id is not None:
@@ -307,7 +364,7 @@ class Committer:
                 changed=result.changed,
             )
 
-        change = BlockChange(
+        return BlockChange(
             idempotency_key=idempotency_key,
             answer=answer,
             blocks=added.blocks,
@@ -326,14 +383,11 @@ class Committer:
             reads=reads,
             schema_update=payload.schema_update,
         )
-        return Pending(self._submit(table, change, change.added + len(payload.removed) + len(deletes)))
 
     def _checked_read(self, read: TableRead, require_read: Callable[[str, str], None]) -> CheckedRead:
         """Return what a commit depends on. Raises InvalidRequest, TableNotFound, PermissionDenied, SnapshotNotFound,
         and the errors of an invalid filter."""
-        namespace, _, name = read.table.rpartition(".")
-        if not namespace:
-            raise InvalidRequest(f"{read.table!r} is not namespace.table")
+        namespace, name = split_name(read.table)
         require_read(namespace, name)
         record = self._catalog.table(namespace, name)
         pointer = self._history.pointer(record, snapshot_id=read.snapshot_id)
@@ -405,6 +459,7 @@ class Committer:
 
     def close(self) -> None:
         """Finish what is waiting, and accept nothing more."""
+        self._transactions.close()
         self._queue.close()
 
     def _submit(self, table: TableRecord, change: BlockChange | Step, blocks: int) -> Future[StoredResponse]:
@@ -428,6 +483,14 @@ class Committer:
     def _count_if_done(self, done: Future[StoredResponse], refused: Sequence[RefusedFile]) -> None:
         if _succeeded(done):
             self._file_checker.count(refused)
+
+
+def split_name(table: str) -> tuple[str, str]:
+    """Return the namespace and the name of ``namespace.table``. Raises InvalidRequest."""
+    namespace, _, name = table.rpartition(".")
+    if not namespace:
+        raise InvalidRequest(f"{table!r} is not namespace.table")
+    return namespace, name
 
 
 def _succeeded(done: Future[StoredResponse]) -> bool:

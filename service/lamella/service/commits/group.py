@@ -157,7 +157,7 @@ class GroupCommit:
         attempts = 0
         while group := self._in_time(group):
             guard = self._catalog.guard(table_id, (), since_ms=since_ms)
-            group = self._unswept(group, guard)
+            group = self.unswept(group, guard)
             if not group:
                 return
             group = self._within_quota(table_id, group)
@@ -167,12 +167,12 @@ class GroupCommit:
             self._metrics.commit_attempts.inc()
             attempts += 1
             numbered = {"lamella.commit.attempt": attempts}
-            unchanged, refused = self._reads(group)
+            unchanged, refused = self.reads(group)
             if refused is not None:
                 raise refused
             try:
                 with self._traces.span("commit prepare", numbered), trusted_manifests(), self._warehouse.together():
-                    attempt = self._merge(record.pointer, group, leaves)
+                    attempt = self.merge(record.pointer, group, leaves)
             except Exception as error:
                 if len(group) == 1 or isinstance(error, Unavailable | TableNotFound):
                     raise
@@ -202,17 +202,17 @@ class GroupCommit:
             time.sleep(self._random.uniform(0, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _merge(self, base: SnapshotPointer, group: Sequence[Waiting], leaves: SharedSegments) -> _Attempt:
+    def merge(self, base: SnapshotPointer, group: Sequence[Waiting], leaves: SharedSegments) -> Attempt:
         """Write the snapshot that follows ``base``."""
         first = group[0]
         if isinstance(first.change, Step):
             result = first.change.step(base)
-            return _Attempt(result, [(first, result)], [], first.change.required_seq)
+            return Attempt(result, [(first, result)], [], first.change.required_seq)
         sets, members = leaves.change_sets(base, group)
         # An entry with schema changes is alone in its group.
         update = first.change.schema_update
         done = self._warehouse.commit_many(base, sets, update=update, now_ms=self._clock())
-        attempt = _Attempt(done.result, [], [], None)
+        attempt = Attempt(done.result, [], [], None)
         for entries, outcome in zip(members, done.outcomes, strict=True):
             for entry in entries:
                 if isinstance(outcome, LamellaError):
@@ -230,7 +230,7 @@ class GroupCommit:
                     attempt.applied.append((entry, own))
         return attempt
 
-    def _reads(self, group: Sequence[Waiting]) -> tuple[dict[str, int], LamellaError | None]:
+    def reads(self, group: Sequence[Waiting]) -> tuple[dict[str, int], LamellaError | None]:
         """Return the versions of tables that a group depends on, and the error if it depends on what has changed."""
         records: dict[str, TableRecord] = {}
         for entry in group:
@@ -247,7 +247,7 @@ class GroupCommit:
         self,
         record: TableRecord,
         result: CommitResult,
-        attempt: _Attempt,
+        attempt: Attempt,
         guard: CommitGuard,
         unchanged: Mapping[str, int],
     ) -> bool:
@@ -276,11 +276,12 @@ class GroupCommit:
             )
         except OutcomeUnknown:
             # An entry in the history was committed, with its answer; the others may still be committed.
-            if self._is_in_history(record.table_id, result.pointer.snapshot_id):
+            if self.is_in_history(record.table_id, result.pointer.snapshot_id):
                 return True
             raise
 
-    def _is_in_history(self, table_id: str, snapshot_id: str) -> bool:
+    def is_in_history(self, table_id: str, snapshot_id: str) -> bool:
+        """Return whether a snapshot is in the history of a table, as far as the catalog answers."""
         try:
             self._catalog.snapshot(table_id, snapshot_id)
         except (SnapshotNotFound, Unavailable):
@@ -295,7 +296,7 @@ class GroupCommit:
                 self._refuse(entry, Unavailable("too many concurrent commits to the table", retry_after_s=1))
         return [entry for entry in group if not entry.answered.done()]
 
-    def _unswept(self, group: Sequence[Waiting], now: CommitGuard) -> Sequence[Waiting]:
+    def unswept(self, group: Sequence[Waiting], now: CommitGuard) -> Sequence[Waiting]:
         """Return the entries whose files no clean-up can have deleted since they were checked; refuse the others."""
         for entry in group:
             then = entry.change.guard
@@ -366,7 +367,7 @@ class GroupCommit:
         entry.refuse(error)
 
 
-class _Attempt:
+class Attempt:
     """A snapshot that was written for some entries, and the answers that they get if it becomes current."""
 
     def __init__(
@@ -393,10 +394,14 @@ class _Attempt:
         times = (entry.change.wrote_since_ms for entry, _ in self.applied)
         return [since_ms for since_ms in times if since_ms is not None]
 
-    def answer(self, metrics: Metrics) -> None:
-        """Answer every entry."""
+    def count(self, metrics: Metrics) -> None:
+        """Count the commit."""
         if self.result is not None:
             metrics.committed(added=self.result.added, removed=self.result.removed)
+
+    def answer(self, metrics: Metrics) -> None:
+        """Answer every entry."""
+        self.count(metrics)
         for (entry, _), stored_response in zip(self.applied, self.stored_response, strict=True):
             entry.answer(stored_response)
         for entry, error in self.refused:

@@ -10,9 +10,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
-from typing import Final, Generic, TypeVar
+from contextlib import contextmanager
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from cachetools import LRUCache
@@ -173,6 +174,12 @@ class Entry(Generic[Change, Answer]):
             return
 
 
+class _Turn(Entry[Any, Any]):
+    """Waits for its turn without a change; the answer is the line, which is held until it is handed on."""
+
+    __slots__ = ()
+
+
 class _Line(Generic[Change, Answer]):
     """The entries of one table, and whether a leader is running or scheduled."""
 
@@ -227,6 +234,10 @@ class CommitQueue(Generic[Change, Answer]):
         entry: Entry[Change, Answer] = Entry(
             change, blocks=blocks, alone=alone, queued_s=self._timer(), deadline_s=deadline_s, span_context=span_context
         )
+        self._enqueue(table_id, entry)
+        return entry
+
+    def _enqueue(self, table_id: str, entry: Entry[Change, Answer]) -> None:
         with self._lock:
             line = self._lines.get(table_id)
             if line is None:
@@ -235,7 +246,39 @@ class CommitQueue(Generic[Change, Answer]):
             begin, line.has_leader = not line.has_leader, True
         if begin:
             self._send_leader(table_id, line)
-        return entry
+
+    @contextmanager
+    def holding(self, table_ids: Iterable[str], *, deadline_s: float) -> Iterator[None]:
+        """Hold the queues of tables while the block runs: no group of them is committed by this process meanwhile.
+
+        They are taken in the order of their ids, so that no two callers wait for each other, and each takes its turn
+        behind the changes that came first. No thread is used while they are held.
+
+        Raises:
+            Unavailable: a turn did not come by ``deadline_s`` of the queue's timer, or the service is stopping.
+        """
+        held: list[tuple[str, _Line[Change, Answer]]] = []
+        try:
+            for table_id in sorted(table_ids):
+                line = self._turn(table_id, deadline_s)
+                held.append((table_id, line))  # those that were taken are handed on if one fails
+            yield
+        finally:
+            for table_id, line in held:
+                self._hand_on(table_id, line, 1)
+
+    def _turn(self, table_id: str, deadline_s: float) -> _Line[Change, Answer]:
+        """Wait until a table's queue is held."""
+        turn = _Turn(None, blocks=0, alone=True, queued_s=self._timer(), deadline_s=deadline_s)
+        self._enqueue(table_id, turn)
+        line: _Line[Change, Answer]
+        try:
+            line = turn.answered.result(max(deadline_s - self._timer(), 0.0))
+        except TimeoutError:
+            if turn.answered.cancel():
+                raise Unavailable("too many concurrent commits to the table", retry_after_s=1) from None
+            line = turn.answered.result()  # it came a moment ago
+        return line
 
     def waiting(self) -> int:
         """Return how many changes are waiting for a leader, over all tables."""
@@ -281,6 +324,9 @@ class CommitQueue(Generic[Change, Answer]):
             for entry in group:
                 entry.refuse(self._not_begun(error))
             _LOG.warning("cannot start a group of commits", exc_info=error)
+            return
+        if group and isinstance(group[0], _Turn):
+            group[0].answer(line)  # whoever holds the line hands it on
             return
         try:
             if group:

@@ -47,10 +47,12 @@ _OF: Final = "this listing of the audit trail"
 _PROBLEM: Final = msgspec.json.Decoder(Problem)
 
 
-def about(request: Request, target: str) -> None:
-    """Set the table or namespace that a request is about, if its path does not have it; invalid names are ignored."""
-    if _NAMES.fullmatch(target):
-        request.scope[_TARGET] = target
+def about(request: Request, *targets: str) -> None:
+    """Set the tables or the namespace that a request is about, if its path does not have it; invalid names are ignored.
+    Each of several targets has an entry of its own."""
+    valid = tuple(target for target in targets if _NAMES.fullmatch(target))
+    if valid:
+        request.scope[_TARGET] = valid
 
 
 class Audit:
@@ -109,20 +111,22 @@ class Audit:
             self._metrics.audited(stored=0, lost=1)
             return
         client = request.client
-        self._pending.append(
-            AuditEntry(
-                audit_id=str(self._ids.new()),
-                at_ms=self._clock(),
-                actor=actor_of(request),
-                client="" if client is None else client.host[:_LONGEST_CLIENT],
-                operation=operation,
-                target=_target(request),
-                status=status,
-                code=code,
-                request_id=str(request.scope.get(REQUEST_ID, "")),
-                snapshot_id=request.scope.get(SNAPSHOT_ID),
+        committed = request.scope.get(SNAPSHOT_ID)
+        for target in _targets(request):
+            self._pending.append(
+                AuditEntry(
+                    audit_id=str(self._ids.new()),
+                    at_ms=self._clock(),
+                    actor=actor_of(request),
+                    client="" if client is None else client.host[:_LONGEST_CLIENT],
+                    operation=operation,
+                    target=target,
+                    status=status,
+                    code=code,
+                    request_id=str(request.scope.get(REQUEST_ID, "")),
+                    snapshot_id=committed.get(target) if isinstance(committed, dict) else committed,
+                )
             )
-        )
         self._debouncer.soon()
 
     def page(self, before_id: str | None, limit: int, table: str | None = None) -> list[AuditEntry]:
@@ -183,10 +187,12 @@ class Audit:
         self._debouncer.soon()
 
 
+def _targets(request: Request) -> tuple[str | None, ...]:
+    said: tuple[str, ...] | None = request.scope.get(_TARGET)
+    return (_target(request),) if said is None else said
+
+
 def _target(request: Request) -> str | None:
-    said = request.scope.get(_TARGET)
-    if said is not None:
-        return str(said)
     given = request.path_params
     text = given.get("job_id")
     if "namespace" in given:

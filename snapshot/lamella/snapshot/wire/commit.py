@@ -222,6 +222,23 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     writer_features: Words | msgspec.UnsetType = msgspec.UNSET
 
 
+#: Tables of one transaction.
+MAX_TABLES: Final = 100
+
+
+class TableCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a transaction changes in one table: ``namespace.table``, and what a commit to it would be."""
+
+    table: Word
+    commit: CommitRequest
+
+
+class TransactionRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/transactions``: commits to several tables, which all happen or none. No table is named twice."""
+
+    tables: Annotated[tuple[TableCommit, ...], Meta(min_length=1, max_length=MAX_TABLES)]
+
+
 class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The snapshot that a commit created. ``removed`` includes blocks of which the last rows were deleted; ``changed``:
     the number of other blocks of which rows were deleted.
@@ -237,3 +254,15 @@ class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     block_count: int
     left_out_parts: dict[str, str] = {}
     changed: int = 0
+
+
+class TableCommitted(CommitAnswer, frozen=True, kw_only=True):
+    """The commit to one table of a transaction."""
+
+    table: str
+
+
+class TransactionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The commits of a transaction, in the order of the request."""
+
+    tables: tuple[TableCommitted, ...]

@@ -24,18 +24,29 @@ from lamella.snapshot.errors import (
     ObjectNotFound,
     OutcomeUnknown,
     Overloaded,
+    PermissionDenied,
     QuotaExceeded,
     ReadConflict,
     SchemaConflict,
     SnapshotNotFound,
     StoreError,
     TableNotFound,
+    TransactionConflict,
     Unavailable,
     UnknownColumn,
     WriterFeatureMissing,
 )
-from lamella.snapshot.wire import ArrivalsAnswer, ArrivalsRequest, CommitAnswer, CommitRequest, Register, RegisterAnswer
-from lamella.snapshot.wire.operation import OF_A_TABLE, TABLE, Operation, Parameter, on_table
+from lamella.snapshot.wire import (
+    ArrivalsAnswer,
+    ArrivalsRequest,
+    CommitAnswer,
+    CommitRequest,
+    Register,
+    RegisterAnswer,
+    TransactionAnswer,
+    TransactionRequest,
+)
+from lamella.snapshot.wire.operation import BY_REQUEST, OF_A_TABLE, TABLE, Operation, Parameter, on_table
 
 _COMMON: Final = (
     InvalidRequest,
@@ -109,6 +120,25 @@ COMMIT: Final = Operation(
         FilterNotEvaluable,
         WriterFeatureMissing,
     ),
+    resend="with_key",
+    is_large=True,
+)
+
+COMMIT_TRANSACTION: Final = Operation(
+    name="commit_transaction",
+    method="POST",
+    path="/v1/transactions",
+    permission=BY_REQUEST,
+    summary="Commit to several tables at once",
+    tag="Blocks",
+    description="Requires `write` on each of the tables. All commits happen in the same moment, or none of them does, "
+    "and one Idempotency-Key is for all. Each is what a commit to that table would be, and is "
+    "checked by the same rules; with `reads` and `no_new_matches` the transaction is serializable over what it has "
+    "read. If changes conflict with commits of others, the error `transaction_conflict` names each of them with the "
+    "code that it would have by itself. Another error is that of the first table that has one.",
+    request_type=TransactionRequest,
+    answer_type=TransactionAnswer,
+    errors=(*COMMIT.errors, TransactionConflict, PermissionDenied),
     resend="with_key",
     is_large=True,
 )

@@ -1,0 +1,295 @@
+"""Changes of several tables that are committed together: those of a block are collected, and sent at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import unquote
+
+import msgspec
+
+from lamella.client.filters import plain_filter
+from lamella.client.http.async_client import AsyncLamella
+from lamella.client.http.async_rows import AsyncTable, lake_for_threads
+from lamella.client.http.call import Answer, Call, Filter, TableName, make_call
+from lamella.client.http.client import Lamella, Table
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.wire import (
+    CommitAnswer,
+    CommitRequest,
+    TableCommit,
+    TableRead,
+    TransactionAnswer,
+    TransactionRequest,
+)
+from lamella.snapshot.wire.operations import commits, maintenance, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: What a result of a change in a transaction has as the id of its snapshot.
+PENDING: Final = "pending"
+#: Calls that change something and are carried out at once: tables have to exist before rows are written to them, and a
+#: lease changes no table.
+_AT_ONCE: Final = frozenset(
+    operation.path
+    for operation in (
+        tables.CREATE_NAMESPACE,
+        tables.CREATE_TABLE,
+        maintenance.TAKE_LEASE,
+        maintenance.RENEW_LEASE,
+        maintenance.RELEASE_LEASE,
+    )
+)
+_COMMITTED: Final = "the transaction has ended: begin another one"
+
+
+class _Changes:
+    """The changes of a transaction that has not been committed."""
+
+    def __init__(self) -> None:
+        self._commits: dict[str, CommitRequest] = {}
+        self._reads: list[TableRead] = []
+        self._is_over = False
+
+    def take(self, call: Call[Answer]) -> Answer | None:
+        """Collect a commit; returns a provisional answer. None: another call, which may be carried out."""
+        if call.template != commits.COMMIT.path:
+            if call.mutates and call.template not in _AT_ONCE:
+                raise InvalidRequest(
+                    f"{call.method} {call.template} cannot be part of a transaction: call it on the lake itself"
+                )
+            return None
+        if self._is_over:
+            raise InvalidRequest(_COMMITTED)
+        parts = call.path.split("/")
+        name = str(TableName(unquote(parts[3]), unquote(parts[5])))
+        if name in self._commits:
+            raise InvalidRequest(f"the transaction changes {name} already: make all changes of a table in one call")
+        request = msgspec.json.decode(call.body, type=CommitRequest)
+        if request.added_from is not msgspec.UNSET:
+            raise InvalidRequest(f"the change of {name} has too many blocks for a transaction; write larger blocks")
+        self._commits[name] = request
+        # Whoever asked gets what the answer of a commit has; the counts are known when the transaction is committed.
+        provisional = CommitAnswer(
+            snapshot_id=PENDING, prev_snapshot_id=None, added=0, removed=0, row_count=0, block_count=0
+        )
+        return msgspec.convert(provisional, call.answer, from_attributes=True)
+
+    def add_read(self, read: TableRead) -> None:
+        """Add what the transaction depends on."""
+        if self._is_over:
+            raise InvalidRequest(_COMMITTED)
+        self._reads.append(read)
+
+    def end(self) -> Call[TransactionAnswer] | None:
+        """Return the call that commits the changes; None: there are none. No change is taken any more."""
+        if self._is_over:
+            raise InvalidRequest(_COMMITTED)
+        self._is_over = True
+        if not self._commits:
+            return None
+        named = dict(self._commits)
+        if self._reads:
+            first, request = next(iter(named.items()))
+            own = () if request.reads is msgspec.UNSET else request.reads
+            named[first] = msgspec.structs.replace(request, reads=(*own, *self._reads))
+        return transaction_call(named)
+
+
+def transaction_call(changes: Mapping[str, CommitRequest]) -> Call[TransactionAnswer]:
+    """Commit to several tables at once; ``changes`` by the tables' names."""
+    request = TransactionRequest(tables=tuple(TableCommit(table=name, commit=each) for name, each in changes.items()))
+    return make_call(commits.COMMIT_TRANSACTION, body=request)
+
+
+class Transaction:
+    """Changes of several tables that are committed together; made by :meth:`lamella.client.Lamella.transaction`.
+
+    Changes of the tables of :meth:`table` are committed at the end of the ``with`` block, if it raises no error: all of
+    them, or none. A table has one change at most. Until then nobody sees them, the block itself neither; their results
+    have the ``snapshot_id`` "pending". Files that were written for a transaction that fails are removed by vacuum.
+    Tables that a write creates are created at once.
+    """
+
+    def __init__(self, lake: Lamella, idempotency_key: str | None = None) -> None:
+        self._lake = lake
+        self._key = idempotency_key
+        self._changes = _Changes()
+        self._own = _twin(_TransactionLake, lake, self._changes)
+        self._answer: TransactionAnswer | None = None
+
+    def table(self, name: str) -> Table:
+        """The handle of ``namespace.name``, whose changes are part of the transaction.
+
+        Raises, when something else is changed by it (``register``, ``rollback``, ...): InvalidRequest.
+
+        Example:
+            >>> with lake.transaction() as tx:
+            ...     appended = tx.table("shop.rates").append({"country": ["US"], "vat": [0]})
+            ...     deleted = tx.table("shop.orders").delete("id = 1")
+            >>> [each.table for each in tx.answer.tables]
+            ['shop.rates', 'shop.orders']
+        """
+        return Table(self._own, TableName.parse(name))
+
+    def require_unchanged(self, table: str, filter: Filter = None, *, time_zone: str = "UTC") -> str:
+        """Commit only if nobody else changes the rows of a table for which ``filter`` is true (None: any row).
+
+        Returns the id of the current snapshot, from which the rows are to be read. If others change such rows before
+        the transaction is committed, it ends with TransactionConflict, and nothing is done.
+
+        Example:
+            >>> with lake.transaction() as tx:
+            ...     at = tx.require_unchanged("shop.orders", "country = 'DE'")
+            ...     count = lake.table("shop.orders").scan("country = 'DE'", snapshot_id=at).count()
+            ...     appended = tx.table("shop.rates").append({"country": ["DE"], "vat": [count]})
+        """
+        at = self._lake.table(table).info().snapshot_id
+        self._changes.add_read(read_of(table, at, filter, time_zone))
+        return at
+
+    @property
+    def answer(self) -> TransactionAnswer:
+        """The snapshots of the tables, once the transaction is committed; raises InvalidRequest before."""
+        return committed(self._answer)
+
+    def commit(self) -> TransactionAnswer | None:
+        """Commit the changes; None: there are none. The end of the ``with`` block does the same.
+
+        Raises TransactionConflict (all conflicts are named), and the errors of commits.
+
+        Example:
+            >>> tx = lake.transaction()
+            >>> appended = tx.table("shop.rates").append({"country": ["SE"], "vat": [25]})
+            >>> [each.added for each in tx.commit().tables]
+            [1]
+        """
+        call = self._changes.end()
+        if call is not None:
+            self._answer = self._lake.run(call, self._key)
+        return self._answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.commit()
+
+
+class AsyncTransaction:
+    """:class:`Transaction` for asyncio; made by :meth:`lamella.client.AsyncLamella.transaction`."""
+
+    def __init__(self, lake: AsyncLamella, idempotency_key: str | None = None) -> None:
+        self._lake = lake
+        self._key = idempotency_key
+        self._changes = _Changes()
+        self._own = _twin(_AsyncTransactionLake, lake, self._changes)
+        self._answer: TransactionAnswer | None = None
+
+    def table(self, name: str) -> AsyncTable:
+        """The handle of ``namespace.name``, whose changes are part of the transaction; see :meth:`Transaction.table`.
+
+        Example:
+            >>> async with lake.transaction() as tx:
+            ...     appended = await tx.table("shop.rates").append({"country": ["US"], "vat": [0]})
+            ...     deleted = await tx.table("shop.orders").delete("id = 1")
+            >>> [each.table for each in tx.answer.tables]
+            ['shop.rates', 'shop.orders']
+        """
+        return _AsyncTransactionTable(self._own, TableName.parse(name))
+
+    async def require_unchanged(self, table: str, filter: Filter = None, *, time_zone: str = "UTC") -> str:
+        """Commit only if nobody else changes these rows of a table; see :meth:`Transaction.require_unchanged`.
+
+        Example:
+            >>> async with lake.transaction() as tx:
+            ...     at = await tx.require_unchanged("shop.orders", "country = 'DE'")
+            ...     appended = await tx.table("shop.rates").append({"country": ["DE"], "vat": [19]})
+        """
+        at = (await self._lake.table(table).info()).snapshot_id
+        self._changes.add_read(read_of(table, at, filter, time_zone))
+        return at
+
+    @property
+    def answer(self) -> TransactionAnswer:
+        """The snapshots of the tables, once the transaction is committed; raises InvalidRequest before."""
+        return committed(self._answer)
+
+    async def commit(self) -> TransactionAnswer | None:
+        """Commit the changes; None: there are none. See :meth:`Transaction.commit`.
+
+        Example:
+            >>> tx = lake.transaction()
+            >>> appended = await tx.table("shop.rates").append({"country": ["SE"], "vat": [25]})
+            >>> [each.added for each in (await tx.commit()).tables]
+            [1]
+        """
+        call = self._changes.end()
+        if call is not None:
+            self._answer = await self._lake.run(call, self._key)
+        return self._answer
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self.commit()
+
+
+class _TransactionLake(Lamella):
+    """The client, but commits are collected."""
+
+    _changes: _Changes
+
+    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
+        """Collect a commit, or carry out another call."""
+        collected = self._changes.take(call)
+        return super().run(call, idempotency_key) if collected is None else collected
+
+
+class _AsyncTransactionLake(AsyncLamella):
+    """The client for asyncio, but commits are collected."""
+
+    _changes: _Changes
+
+    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
+        """Collect a commit, or carry out another call."""
+        collected = self._changes.take(call)
+        return await super().run(call, idempotency_key) if collected is None else collected
+
+
+class _AsyncTransactionTable(AsyncTable):
+    """The handle of a table, of which also what runs in threads collects commits."""
+
+    _lake: _AsyncTransactionLake
+
+    def _for_threads(self) -> Table:
+        return Table(_twin(_TransactionLake, lake_for_threads(self._lake), self._lake._changes), self._name)
+
+
+def _twin(kind: Callable[[], Any] | type[Any], lake: Any, changes: _Changes) -> Any:
+    """Return a client over the connections of another, which closes them."""
+    twin = object.__new__(kind)  # type: ignore[arg-type]  # a class
+    twin.__dict__.update(lake.__dict__)
+    twin._changes = changes
+    return twin
+
+
+def read_of(table: str, snapshot_id: str, filter: Filter, time_zone: str) -> TableRead:
+    """Return what a transaction depends on."""
+    return TableRead(table=table, snapshot_id=snapshot_id, filter=plain_filter(filter), time_zone=time_zone)
+
+
+def committed(answer: TransactionAnswer | None) -> TransactionAnswer:
+    """Return an answer that is there. Raises InvalidRequest."""
+    if answer is None:
+        raise InvalidRequest("the transaction has committed nothing")
+    return answer
