@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The pages and languages of examples that run elsewhere: those of docstrings in tests/client/test_docstring_examples.py,
-#: and requests in tests/docs/http_examples.py.
+#: The pages and languages of examples that run elsewhere: those of docstrings in
+#: tests/client/test_docstring_examples.py, and requests in tests/docs/http_examples.py.
 _ELSEWHERE = {("docs/reference-python.md", "pycon"), ("docs/reference-http.md", "http")}
 _OPENING = re.compile(r"^( *)(`{3,}|~{3,})(.*)$")
 
@@ -32,7 +32,7 @@ def pages() -> list[str]:
 
 
 def fences(page: str) -> list[Fence]:
-    """The blocks of a page in their order, but for examples of docstrings and of operations; ValueError for one that does not end."""
+    """The blocks of a page in their order, but for those that run elsewhere; ValueError for one that does not end."""
     found = []
     lines = iter(enumerate((ROOT / page).read_text("utf-8").splitlines(), 1))
     for number, line in lines:

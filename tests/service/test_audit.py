@@ -414,5 +414,7 @@ def test_a_request_can_say_what_it_is_about() -> None:
     about(change, "")
     assert "lamella.target" not in change.scope
     about(change, "db.t")
-    assert change.scope["lamella.target"] == "db.t"
+    assert change.scope["lamella.target"] == ("db.t",)
+    about(change, "db.t", "no name", "db.u")
+    assert change.scope["lamella.target"] == ("db.t", "db.u")
     assert actor_of(change) == "anonymous"

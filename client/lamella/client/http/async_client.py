@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lamella.client.http.aio.methods import AsyncLakeMethods
-from lamella.client.http.async_rows import AsyncTable
+from lamella.client.http.async_rows import AsyncLake, AsyncTable
 from lamella.client.http.call import TableName
 
 if TYPE_CHECKING:
     from lamella.client.http.transaction import AsyncTransaction
 
 
-class AsyncLamella(AsyncLakeMethods):
+class AsyncLamella(AsyncLake):
     """A Lamella service, for asyncio: ``async with AsyncLamella("http://127.0.0.1:8181") as lake: ...``.
 
     Takes the same arguments and raises the same errors as :class:`~lamella.client.http.client.Lamella`. Needs
@@ -28,7 +27,7 @@ class AsyncLamella(AsyncLakeMethods):
         """
         return AsyncTable(self, TableName.parse(name))
 
-    def transaction(self, *, idempotency_key: str | None = None) -> AsyncTransaction:
+    def transaction(self, *, idempotency_key: str | None = None) -> AsyncTransaction[AsyncTable]:
         """Changes of several tables that happen together or not at all; see
         :meth:`lamella.client.Lamella.transaction`.
 

@@ -40,17 +40,20 @@ class LoopTransport:
         """Do nothing: the asynchronous client closes the connections."""
 
 
-def lake_for_threads(lake: AsyncLakeMethods) -> Lamella:
-    """The synchronous client, over the connections of the running event loop.
+class AsyncLake(AsyncLakeMethods):
+    """The client of a service for asyncio, with a synchronous one for what runs in threads."""
 
-    It shares the key, the policy and the traces of the asynchronous client. Raises RuntimeError outside of a loop.
-    """
-    transport = LoopTransport(lake._transport, asyncio.get_running_loop())
-    twin = Lamella(lake._exchange.address, transport=transport)
-    twin._exchange = lake._exchange
-    # A copy in another process connects by itself, as a synchronous client.
-    twin._recipe, twin._has_own_transport = lake._recipe, lake._has_own_transport
-    return twin
+    def _for_threads(self) -> Lamella:
+        """The synchronous client, over the connections of the running event loop.
+
+        It shares the key, the policy and the traces of the asynchronous client. Raises RuntimeError outside of a loop.
+        """
+        transport = LoopTransport(self._transport, asyncio.get_running_loop())
+        twin = Lamella(self._exchange.address, transport=transport)
+        twin._exchange = self._exchange
+        # A copy in another process connects by itself, as a synchronous client.
+        twin._recipe, twin._has_own_transport = self._recipe, self._has_own_transport
+        return twin
 
 
 def awaited(method: Callable[Concatenate[Table, P], R]) -> Callable[Concatenate[AsyncTable, P], Awaitable[R]]:
@@ -95,11 +98,11 @@ class AsyncTable(AsyncTableMethods):
     What writes or checks rows runs in a thread; cancelling the task that awaits it does not stop it.
     """
 
-    _lake: AsyncLakeMethods
+    _lake: AsyncLake
 
     def _for_threads(self) -> Table:
         """The synchronous handle of the table. Raises RuntimeError outside of a loop."""
-        return Table(lake_for_threads(self._lake), self._name)
+        return Table(self._lake._for_threads(), self._name)
 
     scan = awaited_scan(Table.scan)
     row_changes = awaited_changes(Table.row_changes)

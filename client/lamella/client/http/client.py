@@ -44,7 +44,7 @@ class Lamella(Lake):
         """
         return Table(self, TableName.parse(name))
 
-    def transaction(self, *, idempotency_key: str | None = None) -> Transaction:
+    def transaction(self, *, idempotency_key: str | None = None) -> Transaction[Table]:
         """Changes of several tables that happen together or not at all, committed at the end of a ``with`` block.
 
         ``idempotency_key``: of several transactions with one key, one is committed, and the others return its answer.

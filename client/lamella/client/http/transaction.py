@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from urllib.parse import unquote
 
 import msgspec
 
 from lamella.client.filters import plain_filter
-from lamella.client.http.async_client import AsyncLamella
-from lamella.client.http.async_rows import AsyncTable, lake_for_threads
 from lamella.client.http.call import Answer, Call, Filter, TableName, make_call
-from lamella.client.http.client import Lamella, Table
+from lamella.client.http.tables import table_call
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.wire import (
     CommitAnswer,
@@ -22,12 +20,11 @@ from lamella.snapshot.wire import (
     TableRead,
     TransactionAnswer,
     TransactionRequest,
+    operations,
 )
-from lamella.snapshot.wire.operations import commits, maintenance, tables
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 #: What a result of a change in a transaction has as the id of its snapshot.
 PENDING: Final = "pending"
 #: Calls that change something and are carried out at once: tables have to exist before rows are written to them, and a
@@ -35,14 +32,38 @@ PENDING: Final = "pending"
 _AT_ONCE: Final = frozenset(
     operation.path
     for operation in (
-        tables.CREATE_NAMESPACE,
-        tables.CREATE_TABLE,
-        maintenance.TAKE_LEASE,
-        maintenance.RENEW_LEASE,
-        maintenance.RELEASE_LEASE,
+        operations.tables.CREATE_NAMESPACE,
+        operations.tables.CREATE_TABLE,
+        operations.maintenance.TAKE_LEASE,
+        operations.maintenance.RENEW_LEASE,
+        operations.maintenance.RELEASE_LEASE,
     )
 )
 _COMMITTED: Final = "the transaction has ended: begin another one"
+
+
+class TransactionLake(Protocol[T_co]):
+    """The members of :class:`lamella.client.Lamella` that a transaction uses."""
+
+    def table(self, name: str) -> T_co:
+        """The handle of a table."""
+        ...
+
+    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
+        """Carry out a call."""
+        ...
+
+
+class AsyncTransactionLake(Protocol[T_co]):
+    """The members of :class:`lamella.client.AsyncLamella` that a transaction uses."""
+
+    def table(self, name: str) -> T_co:
+        """The handle of a table."""
+        ...
+
+    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
+        """Carry out a call."""
+        ...
 
 
 class _Changes:
@@ -55,7 +76,7 @@ class _Changes:
 
     def take(self, call: Call[Answer]) -> Answer | None:
         """Collect a commit; returns a provisional answer. None: another call, which may be carried out."""
-        if call.template != commits.COMMIT.path:
+        if call.template != operations.commits.COMMIT.path:
             if call.mutates and call.template not in _AT_ONCE:
                 raise InvalidRequest(
                     f"{call.method} {call.template} cannot be part of a transaction: call it on the lake itself"
@@ -101,10 +122,10 @@ class _Changes:
 def transaction_call(changes: Mapping[str, CommitRequest]) -> Call[TransactionAnswer]:
     """Commit to several tables at once; ``changes`` by the tables' names."""
     request = TransactionRequest(tables=tuple(TableCommit(table=name, commit=each) for name, each in changes.items()))
-    return make_call(commits.COMMIT_TRANSACTION, body=request)
+    return make_call(operations.commits.COMMIT_TRANSACTION, body=request)
 
 
-class Transaction:
+class Transaction(Generic[T]):
     """Changes of several tables that are committed together; made by :meth:`lamella.client.Lamella.transaction`.
 
     Changes of the tables of :meth:`table` are committed at the end of the ``with`` block, if it raises no error: all of
@@ -113,14 +134,14 @@ class Transaction:
     Tables that a write creates are created at once.
     """
 
-    def __init__(self, lake: Lamella, idempotency_key: str | None = None) -> None:
+    def __init__(self, lake: TransactionLake[T], idempotency_key: str | None = None) -> None:
         self._lake = lake
         self._key = idempotency_key
         self._changes = _Changes()
-        self._own = _twin(_TransactionLake, lake, self._changes)
+        self._own: TransactionLake[T] = _collecting(lake, self._changes)
         self._answer: TransactionAnswer | None = None
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> T:
         """The handle of ``namespace.name``, whose changes are part of the transaction.
 
         Raises, when something else is changed by it (``register``, ``rollback``, ...): InvalidRequest.
@@ -132,7 +153,7 @@ class Transaction:
             >>> [each.table for each in tx.answer.tables]
             ['shop.rates', 'shop.orders']
         """
-        return Table(self._own, TableName.parse(name))
+        return self._own.table(name)
 
     def require_unchanged(self, table: str, filter: Filter = None, *, time_zone: str = "UTC") -> str:
         """Commit only if nobody else changes the rows of a table for which ``filter`` is true (None: any row).
@@ -146,7 +167,7 @@ class Transaction:
             ...     count = lake.table("shop.orders").scan("country = 'DE'", snapshot_id=at).count()
             ...     appended = tx.table("shop.rates").append({"country": ["DE"], "vat": [count]})
         """
-        at = self._lake.table(table).info().snapshot_id
+        at = self._lake.run(table_call(TableName.parse(table))).snapshot_id
         self._changes.add_read(read_of(table, at, filter, time_zone))
         return at
 
@@ -181,17 +202,17 @@ class Transaction:
             self.commit()
 
 
-class AsyncTransaction:
+class AsyncTransaction(Generic[T]):
     """:class:`Transaction` for asyncio; made by :meth:`lamella.client.AsyncLamella.transaction`."""
 
-    def __init__(self, lake: AsyncLamella, idempotency_key: str | None = None) -> None:
+    def __init__(self, lake: AsyncTransactionLake[T], idempotency_key: str | None = None) -> None:
         self._lake = lake
         self._key = idempotency_key
         self._changes = _Changes()
-        self._own = _twin(_AsyncTransactionLake, lake, self._changes)
+        self._own: AsyncTransactionLake[T] = _collecting_async(lake, self._changes)
         self._answer: TransactionAnswer | None = None
 
-    def table(self, name: str) -> AsyncTable:
+    def table(self, name: str) -> T:
         """The handle of ``namespace.name``, whose changes are part of the transaction; see :meth:`Transaction.table`.
 
         Example:
@@ -201,7 +222,7 @@ class AsyncTransaction:
             >>> [each.table for each in tx.answer.tables]
             ['shop.rates', 'shop.orders']
         """
-        return _AsyncTransactionTable(self._own, TableName.parse(name))
+        return self._own.table(name)
 
     async def require_unchanged(self, table: str, filter: Filter = None, *, time_zone: str = "UTC") -> str:
         """Commit only if nobody else changes these rows of a table; see :meth:`Transaction.require_unchanged`.
@@ -211,7 +232,7 @@ class AsyncTransaction:
             ...     at = await tx.require_unchanged("shop.orders", "country = 'DE'")
             ...     appended = await tx.table("shop.rates").append({"country": ["DE"], "vat": [19]})
         """
-        at = (await self._lake.table(table).info()).snapshot_id
+        at = (await self._lake.run(table_call(TableName.parse(table)))).snapshot_id
         self._changes.add_read(read_of(table, at, filter, time_zone))
         return at
 
@@ -244,42 +265,35 @@ class AsyncTransaction:
             await self.commit()
 
 
-class _TransactionLake(Lamella):
-    """The client, but commits are collected."""
+def _collecting(lake: Any, changes: _Changes) -> Any:
+    """Return a client over the connections of another, which closes them; it collects commits."""
+    kind = type(lake)
 
-    _changes: _Changes
+    def run(self: Any, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
+        collected = changes.take(call)
+        found: Answer = kind.run(self, call, idempotency_key) if collected is None else collected
+        return found
 
-    def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Collect a commit, or carry out another call."""
-        collected = self._changes.take(call)
-        return super().run(call, idempotency_key) if collected is None else collected
-
-
-class _AsyncTransactionLake(AsyncLamella):
-    """The client for asyncio, but commits are collected."""
-
-    _changes: _Changes
-
-    async def run(self, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
-        """Collect a commit, or carry out another call."""
-        collected = self._changes.take(call)
-        return await super().run(call, idempotency_key) if collected is None else collected
+    return _twin(lake, run=run)
 
 
-class _AsyncTransactionTable(AsyncTable):
-    """The handle of a table, of which also what runs in threads collects commits."""
+def _collecting_async(lake: Any, changes: _Changes) -> Any:
+    """Return the same for asyncio, also for what runs in threads."""
+    kind = type(lake)
 
-    _lake: _AsyncTransactionLake
+    async def run(self: Any, call: Call[Answer], idempotency_key: str | None = None) -> Answer:
+        collected = changes.take(call)
+        found: Answer = await kind.run(self, call, idempotency_key) if collected is None else collected
+        return found
 
-    def _for_threads(self) -> Table:
-        return Table(_twin(_TransactionLake, lake_for_threads(self._lake), self._lake._changes), self._name)
+    return _twin(lake, run=run, _for_threads=lambda self: _collecting(kind._for_threads(self), changes))
 
 
-def _twin(kind: Callable[[], Any] | type[Any], lake: Any, changes: _Changes) -> Any:
-    """Return a client over the connections of another, which closes them."""
-    twin = object.__new__(kind)  # type: ignore[arg-type]  # a class
+def _twin(lake: Any, **methods: Any) -> Any:
+    """Return a copy of a client with other methods."""
+    kind = type(f"Transaction{type(lake).__name__}", (type(lake),), methods)
+    twin: Any = object.__new__(kind)
     twin.__dict__.update(lake.__dict__)
-    twin._changes = changes
     return twin
 
 

@@ -257,14 +257,14 @@ class CommitQueue(Generic[Change, Answer]):
         Raises:
             Unavailable: a turn did not come by ``deadline_s`` of the queue's timer, or the service is stopping.
         """
-        held: list[tuple[str, _Line[Change, Answer]]] = []
+        lines: list[tuple[str, _Line[Change, Answer]]] = []
         try:
             for table_id in sorted(table_ids):
                 line = self._turn(table_id, deadline_s)
-                held.append((table_id, line))  # those that were taken are handed on if one fails
+                lines.append((table_id, line))  # those that were taken are handed on if one fails
             yield
         finally:
-            for table_id, line in held:
+            for table_id, line in lines:
                 self._hand_on(table_id, line, 1)
 
     def _turn(self, table_id: str, deadline_s: float) -> _Line[Change, Answer]:

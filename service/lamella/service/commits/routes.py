@@ -24,7 +24,6 @@ from lamella.snapshot.wire.operations import commits as operations
 _REGISTER = msgspec.json.Decoder(Register)
 _COMMIT = msgspec.json.Decoder(CommitRequest)
 _TRANSACTION = msgspec.json.Decoder(TransactionRequest)
-_COMMITTED = msgspec.json.Decoder(TransactionAnswer)
 
 
 class CommitRoutes:
@@ -96,7 +95,7 @@ class CommitRoutes:
 
         response = await self._mutations.run(request, work, body, threads=self._transactions)
         if response.status_code == operations.COMMIT_TRANSACTION.status:
-            committed = _COMMITTED.decode(response.body)
+            committed = msgspec.json.decode(response.body, type=TransactionAnswer)
             request.scope[SNAPSHOT_ID] = {each.table: each.snapshot_id for each in committed.tables}
         return response
 
