@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +17,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from lamella.service.catalog import Catalog, HistoryEntry, SqlCatalog, StoredAnswer, TableRecord, open_catalog
+from lamella.service.catalog import (
+    Catalog,
+    HistoryEntry,
+    PointerSwap,
+    SqlCatalog,
+    StoredAnswer,
+    TableRecord,
+    open_catalog,
+)
 from lamella.service.catalog.engine import catalog_url, open_engine
 from lamella.service.catalog.migrate import migrate, migration_config
 from lamella.service.catalog.schema import metadata
@@ -27,6 +37,7 @@ from lamella.snapshot.errors import (
     NamespaceNotEmpty,
     NamespaceNotFound,
     OutcomeUnknown,
+    SnapshotExpired,
     SnapshotNotFound,
     TableNotFound,
     Unavailable,
@@ -195,6 +206,48 @@ def test_concurrent_swaps_lose_no_commit(catalog: Catalog) -> None:
     history = catalog.history(table_id, limit=100)
     assert [found.seq for found in history] == list(range(17, 0, -1))
     assert [f.prev_snapshot_id for f in history[:-1]] == [f.pointer.snapshot_id for f in history[1:]]
+
+
+def test_several_pointers_move_together_or_not_at_all(catalog: Catalog) -> None:
+    """None of them if one table is at another version or was dropped; the answer is stored with them."""
+    (one, first), (two, second), (three, _) = (new_table(catalog, name) for name in ("one", "two", "three"))
+    swaps = [
+        PointerSwap(table_id=one, entry=entry(2, prev=first)),
+        PointerSwap(table_id=two, entry=entry(2, prev=second)),
+    ]
+    assert not catalog.advance_all(swaps, remember=stored(), unchanged={three: 2})
+    assert catalog.advance(three, entry(2))
+    assert catalog.advance_all(swaps, remember=stored(), unchanged={three: 2})
+    assert catalog.answer("k", "POST /x") == stored()
+    assert [catalog.table_by_id(each).pointer for each in (one, two)] == [swap.entry.pointer for swap in swaps]
+    again = [PointerSwap(table_id=one, entry=entry(3)), PointerSwap(table_id=two, entry=entry(2))]
+    assert not catalog.advance_all(again, remember=stored("other"))
+    assert catalog.table_by_id(one).version == 2
+    assert catalog.answer("other", "POST /x") is None
+    catalog.drop_table("db", "two", now_ms=1)
+    assert not catalog.advance_all([PointerSwap(table_id=each, entry=entry(3)) for each in (one, two)])
+    with pytest.raises(SnapshotExpired):
+        catalog.advance_all([PointerSwap(table_id=one, entry=entry(3), required_seq=9)])
+    assert catalog.table_by_id(one).version == 2
+
+
+def test_concurrent_swaps_of_several_tables_end(catalog: Catalog) -> None:
+    """Threads that move pointers of tables in any order, and read others, wait for one another and lose nothing."""
+    ids = [new_table(catalog, f"t{number}")[0] for number in range(4)]
+
+    def move(number: int) -> None:
+        rng = random.Random(number)
+        chosen = rng.sample(ids, 3)
+        while True:
+            versions = {each: catalog.table_by_id(each).version for each in chosen}
+            swaps = [PointerSwap(table_id=each, entry=entry(versions[each] + 1)) for each in chosen[:2]]
+            with suppress(Unavailable):  # SQLite's lock, or PostgreSQL's choice of a victim
+                if catalog.advance_all(swaps, unchanged={chosen[2]: versions[chosen[2]]}):
+                    return
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(move, range(24)))
+    assert sum(catalog.table_by_id(each).version - 1 for each in ids) == 48
 
 
 def test_history_is_read_in_pages_from_the_newest(catalog: Catalog) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -286,3 +289,57 @@ def test_a_commit_that_comes_alone_does_not_wait(leader: Leader, new_queue: NewQ
     answers(*entries)
     answers(*send(queue, "e", "f"))
     assert [group for _, group in leader.groups[-2:]] == [["c", "d"], ["e", "f"]]
+
+
+def test_lines_are_taken_in_turn_and_stop_until_they_are_handed_on(leader: Leader, new_queue: NewQueue) -> None:
+    """Changes that came first are committed before, those that come while a line is taken after it; no thread waits."""
+    queue = new_queue(threads=1)
+    leader.go.clear()
+    first = queue.submit("b", "first", deadline_s=NEVER)
+    assert leader.begun.wait(WAIT_S)
+    threading.Timer(0.05, leader.go.set).start()
+    with queue.holding(["b", "a"], deadline_s=time.monotonic() + WAIT_S):
+        assert first.answered.done()
+        after = queue.submit("b", "after", deadline_s=NEVER)
+        assert queue.submit("c", "other", deadline_s=NEVER).answered.result(WAIT_S) == "answer to other"
+        assert not after.answered.done()
+    assert after.answered.result(WAIT_S) == "answer to after"
+    assert [group for table, group in leader.groups if table == "b"] == [["first"], ["after"]]
+
+
+def test_a_turn_that_does_not_come_in_time_leaves_every_line_free(leader: Leader, new_queue: NewQueue) -> None:
+    """Those that were taken before it as well."""
+    queue = new_queue()
+    leader.go.clear()
+    queue.submit("b", "first", deadline_s=NEVER)
+    assert leader.begun.wait(WAIT_S)
+    with pytest.raises(Unavailable), queue.holding(["a", "b"], deadline_s=time.monotonic() + 0.05):
+        pytest.fail("the turn came")
+    leader.go.set()
+    for table in ("a", "b"):
+        assert queue.submit(table, "x", deadline_s=NEVER).answered.result(WAIT_S) == "answer to x"
+    with queue.holding(["a", "b"], deadline_s=time.monotonic() + WAIT_S):
+        pass
+
+
+def test_many_who_take_the_same_lines_in_any_order_end(leader: Leader, new_queue: NewQueue) -> None:
+    """They are taken in one order, so nobody waits for whoever waits for them; one at a time has them."""
+    queue = new_queue()
+    tables = ["a", "b", "c", "d"]
+    inside: set[str] = set()
+    guard = threading.Lock()
+
+    def take(number: int) -> None:
+        chosen = random.Random(number).sample(tables, 3)
+        with queue.holding(chosen, deadline_s=time.monotonic() + WAIT_S):
+            with guard:
+                assert inside.isdisjoint(chosen)
+                inside.update(chosen)
+            queue.submit(chosen[0], str(number), deadline_s=NEVER)
+            with guard:
+                inside.difference_update(chosen)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(take, range(60)))
+    queue.close()
+    assert sum(len(group) for _, group in leader.groups) == 60
