@@ -61,8 +61,8 @@ def measure(service: Service, folder: Path, tables: int, rounds: int, blocks: in
     for number in range(rounds):
         times = []
         for name in names:
-            body = json.dumps(commit(name, f"single-{number}")).encode()
-            times.append(timed(service, f"/v1/namespaces/n/tables/{name}/commits", body))
+            single = json.dumps(commit(name, f"single-{number}")).encode()
+            times.append(timed(service, f"/v1/namespaces/n/tables/{name}/commits", single))
         changes = {"tables": [{"table": f"n.{name}", "commit": commit(name, f"together-{number}")} for name in names]}
         transactions.append(timed(service, "/v1/transactions", json.dumps(changes).encode()))
         slowest.append(max(times))
