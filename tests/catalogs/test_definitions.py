@@ -158,10 +158,21 @@ def test_types_of_hive_are_columns() -> None:
     assert column.fields[1].fields[0].fields[1].type == "decimal(5,2)"
     assert column.fields[2].type == "string"
     assert column.fields[3].fields[0].type == "decimal(7,0)"
-    plain = "boolean tinyint smallint int bigint float double string binary date timestamp decimal".split()
-    kinds = [column.type for column in hive_columns([(kind, kind.upper()) for kind in plain])]
-    assert kinds[:8] == ["boolean", "int8", "int16", "int32", "int64", "float32", "float64", "string"]
-    assert kinds[8:] == ["binary", "date", "timestamp(us)", "decimal(10,0)"]
+    plain = {
+        "boolean": "boolean",
+        "TINYINT": "int8",
+        "smallint": "int16",
+        "int": "int32",
+        "BigInt": "int64",
+        "float": "float32",
+        "double": "float64",
+        "string": "string",
+        "binary": "binary",
+        "date": "date",
+        "timestamp": "timestamp(us)",
+        "decimal": "decimal(10,0)",
+    }
+    assert [column.type for column in hive_columns([("a", kind) for kind in plain])] == [*plain.values()]
     for text in ("", "void", "array<int>>", "map<int>", "struct<>", "array<int", "interval_day_time", "int int"):
         with pytest.raises(InvalidSchema):
             hive_columns([("a", text)])
@@ -186,7 +197,10 @@ def test_patterns_select_tables() -> None:
     assert not chosen.may_have("other")
     assert Selection().has("any", "thing")
     assert Selection(["a.b"], ["*.b"]).has("a", "b") is False
-    assert Selection(["a", "b.c", "x*.y"]).without_match([("a", "t")]) == ["b.c"]
+    assert Selection(["a", "b.c", "x*.y", "d"]).without_match(["a", "d"], [("a", "t")]) == ["b.c"]
+    assert Selection(["a.b"]).has("a.b", "c")  # a database with a dot in its name
+    assert Selection(["a.b"]).may_have("a")
+    assert not Selection(["a.b"]).has("a", "c")
     for text in ("", ".", "a.", ".a"):
         with pytest.raises(InvalidRequest):
             Selection([text])

@@ -19,6 +19,7 @@ from lamella.client.catalogs.hive import HiveMetastore
 from lamella.client.catalogs.importing import ImportedTable, ImportOptions, import_tables
 from lamella.client.cli.app import cli
 from lamella.snapshot.errors import InvalidRequest, StoreError
+from lamella.snapshot.schema import Column
 from support.sources import rows_of
 
 pytestmark = pytest.mark.spark
@@ -290,7 +291,7 @@ def test_the_same_command_again_adds_refreshes_and_reports(
 
     # A table of that name which was not imported stays as it is.
     lake.drop_table(f"{into}.three")
-    lake.create_table(f"{into}.three", schema=[{"name": "z", "type": "int64"}])
+    lake.create_table(f"{into}.three", schema=[Column(name="z", type="int64")])
     code, _, err = run()
     assert code == 1
     assert f"{into}.three exists and was not imported [already_exists]" in err

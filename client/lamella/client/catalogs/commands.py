@@ -11,6 +11,7 @@ import click
 
 from lamella.client.catalogs.importing import ImportAnswer, ImportedTable, ImportOptions, OnTable, import_tables
 from lamella.client.catalogs.tables import SourceCatalog
+from lamella.client.cli.arguments import pairs_of
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure, needs_extra, refused_lines
 from lamella.client.cli.output import ShowBar, bar, is_watched, print_table
@@ -81,6 +82,70 @@ def hive(
         _run(session, metastore, include, exclude, options)
     finally:
         metastore.close()
+
+
+@import_group.command("glue")
+@click.option("--region", help="The region of AWS. Default: as boto3 is configured.")
+@click.option("--catalog-id", metavar="ACCOUNT", help="The catalog of another account.")
+@click.option("--endpoint-url", metavar="URL", help="A server of the same interface, instead of AWS.")
+@_service_catalog
+@_time_zone
+@_import_options
+def glue(
+    session: Session,
+    region: str | None,
+    catalog_id: str | None,
+    endpoint_url: str | None,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    options: ImportOptions,
+) -> None:
+    """Import tables of the Glue Data Catalog: Parquet, Delta and Iceberg tables.
+
+    Credentials are those that boto3 finds, such as AWS_PROFILE. PATTERN names a database (sales) or tables
+    (sales.orders, 'sales.*'); without one, all tables are imported.
+
+    Exit status 1: at least one table was refused. The others are imported.
+    """
+    with needs_extra("glue"):
+        from lamella.client.catalogs.glue import GlueCatalog
+
+        catalog = GlueCatalog(region, catalog_id=catalog_id, endpoint_url=endpoint_url)
+    _run(session, catalog, include, exclude, options)
+
+
+@import_group.command("iceberg")
+@click.argument("target", metavar="CATALOG")
+@click.option(
+    "--property",
+    "properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A property of pyiceberg's for this catalog, such as warehouse; may be repeated.",
+)
+@_service_catalog
+@_import_options
+def iceberg(
+    session: Session,
+    target: str,
+    properties: tuple[str, ...],
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    options: ImportOptions,
+) -> None:
+    """Import tables of an Iceberg catalog.
+
+    CATALOG is the address of a REST catalog, or the name of a catalog in pyiceberg's configuration, which can also hold
+    the credentials. PATTERN names a namespace (sales) or tables (sales.orders, 'sales.*'); without one, all tables are
+    imported.
+
+    Exit status 1: at least one table was refused. The others are imported.
+    """
+    with needs_extra("iceberg"):
+        from lamella.client.catalogs.iceberg import IcebergCatalog
+
+        catalog = IcebergCatalog(target, pairs_of(properties, "--property"))
+    _run(session, catalog, include, exclude, options)
 
 
 def _run(

@@ -121,16 +121,17 @@ class _Import:
 
     def run(self) -> Iterator[ImportedTable]:
         wanted: dict[str, list[str]] = {}
-        for database in self._catalog.databases():
+        databases = self._catalog.databases()
+        for database in databases:
             if self._selection.may_have(database):
                 names = [name for name in self._catalog.names(database) if self._selection.has(database, name)]
                 wanted[database] = names
-        missing = self._selection.without_match([(of, name) for of, names in wanted.items() for name in names])
+        found = [(of, name) for of, names in wanted.items() for name in names]
+        missing = self._selection.without_match(databases, found)
         known = self._imported(wanted)
         missing = [each for each in missing if not any(_is_of(each, source) for source in known)]
         if missing:
             raise InvalidRequest(f"the catalog has no table {', '.join(map(repr, missing))}")
-        total = sum(map(len, wanted.values()))
         number = 0
         targets: dict[str, str] = {}
         for database, names in wanted.items():
@@ -141,12 +142,12 @@ class _Import:
                     yield self._refused(source, error)
                     continue
                 targets[target] = source.full_name
-                progress = None if self._on_table is None else self._on_table(source.full_name, number, total)
+                progress = None if self._on_table is None else self._on_table(source.full_name, number, len(found))
                 yield self._one(source, progress)
                 number += 1
-        present = {f"{database}.{name}" for database, names in wanted.items() for name in names}
+        present = set(found)
         for name, target in known.items():
-            if name not in present and self._selection.has(*_split(name)):
+            if _split(name) not in present and self._selection.has(*_split(name)):
                 yield self._missing(name, target)
 
     def _target(self, source: SourceTable) -> str:

@@ -55,40 +55,58 @@ class SourceCatalog(Protocol):
 class Selection:
     """The tables that patterns name: ``database`` or ``database.table``, each part with ``*`` and ``?``.
 
-    The table is what follows the last dot, unless a database of the whole name exists.
+    Names of databases may contain dots: ``a.b`` is the table ``b`` of the database ``a``, and all of the database
+    ``a.b``.
     """
 
     def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
-        self._include = [_parts(text) for text in include] or [("*", "*")]
-        self._exclude = [_parts(text) for text in exclude]
+        self._include = [_Pattern.parse(text) for text in include] or [_Pattern(text="*", parts=None)]
+        self._exclude = [_Pattern.parse(text) for text in exclude]
 
     def may_have(self, database: str) -> bool:
         """Return whether a table of the database may be selected."""
-        return any(fnmatchcase(database, of) for of, _ in self._include) and not any(
-            fnmatchcase(database, of) and name == "*" for of, name in self._exclude
+        return any(each.may_match(database) for each in self._include) and not any(
+            each.matches_all(database) for each in self._exclude
         )
 
     def has(self, database: str, name: str) -> bool:
         """Return whether a table is selected."""
-        return _matches(self._include, database, name) and not _matches(self._exclude, database, name)
+        return any(each.matches(database, name) for each in self._include) and not any(
+            each.matches(database, name) for each in self._exclude
+        )
 
-    def without_match(self, tables: Iterable[tuple[str, str]]) -> list[str]:
-        """Return the patterns without wildcards that select none of these tables: misspelled names."""
-        known = list(tables)
+    def without_match(self, databases: Iterable[str], tables: Iterable[tuple[str, str]]) -> list[str]:
+        """Return the patterns without wildcards that select no database and no table: misspelled names."""
+        known, present = list(tables), set(databases)
         return [
-            of if name == "*" else f"{of}.{name}"
-            for of, name in self._include
-            if not any(mark in of + name.removesuffix("*") for mark in "*?[")
-            and not any(_matches([(of, name)], *table) for table in known)
+            each.text
+            for each in self._include
+            if not any(mark in each.text for mark in "*?[")
+            and each.text not in present
+            and not any(each.matches(*table) for table in known)
         ]
 
 
-def _matches(patterns: Iterable[tuple[str, str]], database: str, name: str) -> bool:
-    return any(fnmatchcase(database, of) and fnmatchcase(name, pattern) for of, pattern in patterns)
+class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
+    """``text`` names databases, ``parts`` (None: nothing) tables."""
 
+    text: str
+    parts: tuple[str, str] | None
 
-def _parts(text: str) -> tuple[str, str]:
-    database, _, name = text.rpartition(".") if "." in text else (text, "", "*")
-    if not database or not name:
-        raise InvalidRequest(f"not a pattern for tables: {text!r}; write DATABASE or DATABASE.TABLE")
-    return database, name
+    @classmethod
+    def parse(cls, text: str) -> _Pattern:
+        database, dot, name = text.rpartition(".")
+        if not text or (dot and not (database and name)):
+            raise InvalidRequest(f"not a pattern for tables: {text!r}; write DATABASE or DATABASE.TABLE")
+        return cls(text=text, parts=(database, name) if dot else None)
+
+    def matches_all(self, database: str) -> bool:
+        is_every_table = self.parts is not None and self.parts[1] == "*" and fnmatchcase(database, self.parts[0])
+        return fnmatchcase(database, self.text) or is_every_table
+
+    def may_match(self, database: str) -> bool:
+        return self.matches_all(database) or (self.parts is not None and fnmatchcase(database, self.parts[0]))
+
+    def matches(self, database: str, name: str) -> bool:
+        is_named = self.parts is not None and fnmatchcase(database, self.parts[0]) and fnmatchcase(name, self.parts[1])
+        return is_named or fnmatchcase(database, self.text)
