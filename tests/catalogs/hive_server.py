@@ -7,14 +7,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
+from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+from thrift.transport.TSocket import TSocket
+from thrift.transport.TTransport import TBufferedTransport
 
 from support.ports import free_port
 from support.spark_environment import spark_environment
@@ -77,6 +80,15 @@ class Metastore:
                     return self
             time.sleep(0.05)
         raise AssertionError(f"the metastore did not start:\n{self._log.read_text()[-2_000:]}")
+
+    @contextmanager
+    def client(self) -> Iterator[Any]:
+        """Yield a client of its Thrift interface."""
+        from hive_metastore.ThriftHiveMetastore import Client
+
+        with closing(TBufferedTransport(TSocket("127.0.0.1", self.port))) as transport:
+            transport.open()
+            yield Client(TBinaryProtocol(transport))
 
     def stop(self) -> None:
         """End it."""

@@ -29,12 +29,9 @@ def imported(
     lake: Lamella, metastore: Metastore, *include: str, exclude: tuple[str, ...] = (), **options: Any
 ) -> dict[str, ImportedTable]:
     """Import, and return the results by the names of the tables in the metastore."""
-    catalog = HiveMetastore(metastore.uri)
-    try:
+    with HiveMetastore(metastore.uri) as catalog:
         found = import_tables(lake, catalog, include, exclude, ImportOptions(**options))
         return {each.source.rpartition(".")[2]: each for each in found}
-    finally:
-        catalog.close()
 
 
 def same_rows(lake: Lamella, spark: HiveSpark, table: str) -> None:
@@ -236,17 +233,10 @@ def test_a_table_that_cannot_be_imported_does_not_stop_the_others(
 
 def change_format(metastore: Metastore, database: str, table: str) -> None:
     """Make the partitions of a table ORC, as ALTER TABLE ... PARTITION ... SET FILEFORMAT does in Hive."""
-    from lamella.client.catalogs.hive import HiveMetastore
-
-    catalog = HiveMetastore(metastore.uri)
-
-    def change(client: Any) -> None:
+    with metastore.client() as client:
         for partition in client.get_partitions(database, table, -1):
             partition.sd.inputFormat = "org.apache.hadoop.hive.ql.io.orc.OrcInputFormat"
             client.alter_partition(database, table, partition)
-
-    catalog._request(change)
-    catalog.close()
 
 
 def test_the_same_command_again_adds_refreshes_and_reports(

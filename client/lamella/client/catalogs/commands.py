@@ -78,10 +78,8 @@ def hive(
         from lamella.client.catalogs.hive import HiveMetastore
 
         metastore = HiveMetastore(uri)
-    try:
+    with metastore:
         _run(session, metastore, include, exclude, options)
-    finally:
-        metastore.close()
 
 
 @import_group.command("glue")
@@ -146,6 +144,30 @@ def iceberg(
 
         catalog = IcebergCatalog(target, pairs_of(properties, "--property"))
     _run(session, catalog, include, exclude, options)
+
+
+@import_group.command("unity")
+@click.argument("uri", metavar="URI")
+@click.option("--unity-token", envvar="LAMELLA_UNITY_TOKEN", show_envvar=True, help="An access token of the catalog.")
+@_import_options
+def unity(
+    session: Session,
+    uri: str,
+    unity_token: str | None,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    options: ImportOptions,
+) -> None:
+    """Import tables of Unity Catalog: Delta tables, and Parquet tables without partitions.
+
+    URI is the server's address, such as https://host. PATTERN names a schema (main.sales) or tables
+    (main.sales.orders, 'main.*'); without one, all tables are imported.
+
+    Exit status 1: at least one table was refused. The others are imported.
+    """
+    from lamella.client.catalogs.unity import UnityCatalog
+
+    _run(session, UnityCatalog(uri, token=unity_token), include, exclude, options)
 
 
 def _run(

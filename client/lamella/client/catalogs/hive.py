@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from lamella.client.catalogs.metastore import MetastoreTable, Partition, Storage, source_table
@@ -24,7 +24,8 @@ _T = TypeVar("_T")
 class HiveMetastore:
     """The tables of a Hive Metastore. ``uri``: ``thrift://host:9083``; several with commas are tried in order.
 
-    A connection is made by the first call. Kerberos is not supported.
+    A connection is made by the first call, and closed by :meth:`close` or at the end of a ``with`` block. Kerberos is
+    not supported.
     """
 
     def __init__(self, uri: str, *, timeout_s: float = 60.0) -> None:
@@ -61,6 +62,14 @@ class HiveMetastore:
             some = list(names[start : start + _TABLES])
             for found in self._objects(database, some):
                 yield source_table(_table(found), self._partitions_of(database, found.tableName))
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connection."""
+        self.close()
 
     def close(self) -> None:
         """Close the connection."""
