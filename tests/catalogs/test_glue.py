@@ -133,7 +133,8 @@ def test_tables_of_glue_are_imported_and_refreshed(s3: S3Server, s3_lake: Lamell
     assert sorted(row["id"] for row in scanned) == [*range(120)]
     assert {row["region"] for row in scanned} == {None, *(f"r/{at}" for at in range(120) if at != 7)}
     assert events.prune("region = 'r/5'", reader_features=["constants"]).block_count == 1
-    assert events.info().properties["lamella.import.catalog"] == f"glue {REGION}"
+    account = glue.get_databases()["DatabaseList"][0]["CatalogId"]
+    assert events.info().properties["lamella.import.catalog"] == f"glue {REGION} {account}"
     for table in ("delta", "ice"):
         assert s3_lake.table(f"imported.{table}").scan(storage_options=options).to_arrow().num_rows == 3
 

@@ -168,6 +168,10 @@ def test_sparks_own_tables_have_sparks_columns(
         f"INSERT INTO {name}.u (Key) VALUES ('k')",
         f"CREATE TABLE {name}.b (a INT, b INT) USING parquet CLUSTERED BY (a) INTO 3 BUCKETS",
         f"INSERT INTO {name}.b VALUES (1, 2), (2, 3)",
+        "SET spark.sql.parquet.outputTimestampType = INT96",  # as Hive writes timestamps
+        f"CREATE TABLE {name}.i (t TIMESTAMP) STORED AS PARQUET",
+        f"INSERT INTO {name}.i VALUES (TIMESTAMP '2024-03-31 02:30:00.123456'), (null)",
+        "SET spark.sql.parquet.outputTimestampType = TIMESTAMP_MICROS",
     )
     results = imported(lake, metastore, name)
     assert {each.action for each in results.values()} == {"created"}, results

@@ -35,16 +35,21 @@ class GlueCatalog:
         except BotoCoreError as error:
             raise InvalidRequest(f"Glue cannot be used: {error}") from error
         self._scope = {} if catalog_id is None else {"CatalogId": catalog_id}
+        self._account = catalog_id
         self._known: dict[str, dict[str, Any]] = {}
 
     @property
     def address(self) -> str:
-        """Return ``glue REGION``, with the id of the catalog if one was given."""
-        return " ".join(("glue", self._client.meta.region_name, *self._scope.values()))
+        """Return ``glue REGION ACCOUNT``; the account is known when the databases were listed, if there are any."""
+        account = () if self._account is None else (self._account,)
+        return " ".join(("glue", self._client.meta.region_name, *account))
 
     def databases(self) -> list[str]:
         """Return the names of all databases."""
-        return sorted(each["Name"] for each in self._pages("get_databases", "DatabaseList"))
+        found = self._pages("get_databases", "DatabaseList")
+        if self._account is None:
+            self._account = next((str(each["CatalogId"]) for each in found if each.get("CatalogId")), None)
+        return sorted(each["Name"] for each in found)
 
     def names(self, database: str) -> list[str]:
         """Return the names of the tables and views of a database."""

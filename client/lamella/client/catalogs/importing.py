@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final, Literal
 
 import msgspec
@@ -218,7 +219,8 @@ class _Import:
             return self._refreshed(source, target, made.properties, hive, progress, "created")
         except BaseException:
             # Readers would take it for a table without rows.
-            self._lake.drop_table(target, purge=True)
+            with suppress(LamellaError):  # the first error counts
+                self._lake.drop_table(target, purge=True)
             raise
 
     def _make_namespace(self, name: str) -> None:
