@@ -141,10 +141,13 @@ def test_columns_are_found_by_name_whatever_their_case(lake: Lamella, tmp_path: 
     hive.put("x/f", 1, gone=pa.array(["x"]))
     hive.refresh({"x": "1"})
     assert hive.rows() == [(1, None, 1)]
-    pq.write_table(pa.table({"a": ["text"]}), hive.folder / "x" / "bad")
-    with pytest.raises(BlocksRefused) as caught:
-        hive.refresh({"x": "1"})
-    assert [each["code"] for each in caught.value.details["refused"]] == ["schema_mismatch"]
+    both = {"a": pa.array([1], pa.int32()), "A": pa.array([2], pa.int32())}
+    twice = {"NEW": pa.array(["x"]), "New": pa.array(["y"])}
+    for rows in ({"a": ["text"]}, both, twice):  # Spark refuses names that differ in case only, too
+        pq.write_table(pa.table(rows), hive.folder / "x" / "bad")
+        with pytest.raises(BlocksRefused) as caught:
+            hive.refresh({"x": "1"})
+        assert [each["code"] for each in caught.value.details["refused"]] == ["schema_mismatch"]
 
 
 def test_links_lead_to_partitions(hive: Hive) -> None:
