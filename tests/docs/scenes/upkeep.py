@@ -5,11 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import write_deltalake
+from hive_metastore.ttypes import Database, FieldSchema, SerDeInfo, StorageDescriptor
+from hive_metastore.ttypes import Table as HiveTable
 from pyiceberg.catalog.sql import SqlCatalog
 
+from catalogs.hive_server import Metastore
+from catalogs.iceberg_rest import RestCatalog
+from conftest import path_from_script
 from docs.scene import as_type, reads, scene
 from docs.scenes.rows import events, orders
 from docs.stage import Stage
@@ -114,6 +121,41 @@ def external(stage: Stage) -> None:
     for name in ("orders", "returns"):
         write_deltalake(str(stage.folder / "data" / name), rows)
     make_iceberg_items(stage)
+    stage.names["lake"] = stage.lake
+
+
+_PARQUET_INPUT: Final = "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat"
+
+
+@scene("docs/import.md", data=[as_type(RefreshTable)], settings=iceberg_settings)
+def imports(stage: Stage) -> None:
+    """A metastore with two tables, one of them empty, and an Iceberg catalog over REST."""
+    folder = stage.folder / "metastore"
+    folder.mkdir()
+    metastore = Metastore(path_from_script("java_home.py"), folder)
+    stage.clean_up.append(metastore.stop)
+    metastore.wait_ready()
+    with metastore.client() as client:
+        client.create_database(Database(name="sales", locationUri=(folder / "sales").as_uri()))
+        for name, columns in (("orders", [FieldSchema("id", "bigint")]), ("clicks", [FieldSchema("line", "string")])):
+            location = (folder / "sales" / name).as_uri()
+            serde = SerDeInfo(serializationLib="org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe")
+            storage = StorageDescriptor(
+                cols=columns, location=location, inputFormat=_PARQUET_INPUT, serdeInfo=serde, parameters={}
+            )
+            described = {"dbName": "sales", "tableName": name, "tableType": "EXTERNAL_TABLE", "sd": storage}
+            client.create_table(HiveTable(**described, partitionKeys=[], parameters={"EXTERNAL": "TRUE"}))
+    (folder / "sales" / "orders").mkdir(parents=True, exist_ok=True)
+    for number in range(3):
+        pq.write_table(pa.table({"id": list(range(100))}), folder / "sales" / "orders" / f"00000{number}_0")
+    stage.swaps["thrift://metastore:9083"] = metastore.uri
+    make_iceberg_items(stage)
+    uri, warehouse = f"sqlite:///{stage.folder}/iceberg.db", f"file://{stage.folder}/iceberg"
+    catalog = SqlCatalog("prod", uri=uri, warehouse=warehouse)
+    stage.clean_up.append(catalog.close)
+    served = RestCatalog(catalog)
+    stage.clean_up.append(served.close)
+    stage.swaps["http://catalog:8181"] = served.url
     stage.names["lake"] = stage.lake
 
 

@@ -29,8 +29,8 @@ def completion(ctx: click.Context, shell: str) -> None:
     click.echo(found(root.command, {}, "lamella", "_LAMELLA_COMPLETE").source())
 
 
-#: Where each command is defined, below ``lamella.client``. It is imported when it is used, so that none waits for the
-#: imports of the others.
+#: Where each command is defined, below ``lamella.client``; after a colon, its name there if it is another one. It is
+#: imported when it is used, so that none waits for the imports of the others.
 _HOMES: Final = {
     "serve": "cli.service",
     "namespaces": "cli.tables",
@@ -46,6 +46,7 @@ _HOMES: Final = {
     "register": "cli.register",
     "arrivals": "arrivals.commands",
     "external": "cli.register",
+    "import": "catalogs.commands:import_group",
     "export": "iceberg.commands",
     "prune": "cli.prune",
     "sample": "cli.sample",
@@ -102,7 +103,8 @@ class Commands(MutableMapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._imported:
-            command: click.Command = _defined(_HOMES[name], name.replace("-", "_"))
+            home, _, attribute = _HOMES[name].partition(":")
+            command: click.Command = _defined(home, attribute or name.replace("-", "_"))
             if name in _ADDITIONS:
                 _defined(*_ADDITIONS[name].split(":"))(command)
             self._imported[name] = command

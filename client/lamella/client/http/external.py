@@ -8,6 +8,7 @@ from lamella.client.http.call import Call, Columns, TableName, columns_of, make_
 from lamella.snapshot.wire import (
     CreateTable,
     ExternalSource,
+    HiveTable,
     RefreshProgress,
     RefreshTable,
     RefreshTableAnswer,
@@ -41,10 +42,16 @@ def create_external_call(
 
 
 def refresh_table_call(
-    name: TableName, mode: SourceMode, strict: bool | None, verify: bool, location: str | None, allow_empty: bool
+    name: TableName,
+    mode: SourceMode,
+    strict: bool | None,
+    verify: bool,
+    location: str | None,
+    allow_empty: bool,
+    hive: HiveTable | None,
 ) -> Call[RefreshTableAnswer]:
     """Bring a table up to date with its source."""
-    body = RefreshTable(mode=mode, strict=strict, verify=verify, location=location, allow_empty=allow_empty)
+    body = RefreshTable(mode=mode, strict=strict, verify=verify, location=location, allow_empty=allow_empty, hive=hive)
     return make_call(operations.external.REFRESH_TABLE, name, body=body)
 
 

@@ -45,6 +45,8 @@ from lamella.snapshot.source import (
     SourceState,
     difference,
     evolution,
+    hive_difference,
+    partition_types_change,
     source_of,
     take,
 )
@@ -159,22 +161,30 @@ def plan_refresh(
     if source is None:
         raise InvalidRequest("the table has no source: its files were registered one by one")
     if request.location is not None:
-        if source.kind != "iceberg" or source.location is None:
-            raise InvalidRequest("location is only for Iceberg tables that are known by a metadata file")
+        if source.kind not in ("iceberg", "hive") or source.location is None:
+            raise InvalidRequest("location is only for Hive tables, and Iceberg tables known by a metadata file")
         source = msgspec.structs.replace(source, location=normal(request.location))
-    state = reader.read(source, head.properties, allowed)
-    if source.kind == "directory" and not state.files and head.summary.block_count and not request.allow_empty:
+    if request.hive is not None and source.kind != "hive":
+        raise InvalidRequest("hive is only for tables of a Hive Metastore")
+    state = reader.read(source, head.properties, allowed, request.hive)
+    if _may_be_unmounted(source, state, request) and head.summary.block_count and not request.allow_empty:
         raise InvalidRequest(
             f"{source.location} lists no Parquet file, and the table has {head.summary.block_count}; if that is so, "
             "say allow_empty",
             location=source.location,
         )
     steps = evolution(head, head.properties, state)
+    if partition_types_change(state, steps):
+        steps = msgspec.structs.replace(steps, rereads=True)
     if request.mode == "incremental" and not steps.rereads and _has_version(head, state):
         found = Difference(added=(), removed=(), replaced=(), unchanged=state.files)
     else:
         with trusted_manifests():
-            found = difference(_known_files(warehouse, pointer), state.files)
+            known = _known_files(warehouse, pointer)
+            if source.kind == "hive":
+                found = hive_difference([*known], state, steps.history[-1], time_zone=source.time_zone)
+            else:
+                found = difference(known, state.files)
     return RefreshPlan(
         source=source,
         head=head,
@@ -185,6 +195,14 @@ def plan_refresh(
         rereads=request.mode == "full" or steps.rereads,
         mode=request.mode,
     )
+
+
+def _may_be_unmounted(source: ExternalSource, state: SourceState, request: RefreshTable) -> bool:
+    """Return whether folders that should have files have none: their disk may not be mounted."""
+    if source.kind == "directory":
+        return not state.files
+    hive = request.hive
+    return not state.files and hive is not None and (not hive.partitioned_by or bool(hive.partitions))
 
 
 def _has_version(head: Snapshot, state: SourceState) -> bool:
@@ -210,7 +228,7 @@ def outcome_of(
     A listed file that is missing by now counts as removed if only the listing named it.
     """
     found = plan.difference
-    is_listed = plan.source.kind != "directory"
+    is_listed = plan.source.kind not in ("directory", "hive")
     refused = [*plan.state.refused, *(r for r in taken.refused if is_listed or r.code != ObjectNotFound.code)]
     added_locations = {file.location for file in found.added}
     fresh = {block.location: block for block in taken.blocks}
@@ -327,7 +345,8 @@ class External:
                 return answered(self._catalog, idempotency_key, plan.expected(record.pointer.snapshot_id))
             guard = self._catalog.guard(table_id, [file.location for file in plan.to_read], since_ms=self._clock())
             taken = self._taken(table_id, plan, request, watch)
-            outcome = outcome_of(self._warehouse, record.pointer, plan, taken, is_full=request.mode == "full")
+            compares = request.mode == "full" or plan.difference.unsure
+            outcome = outcome_of(self._warehouse, record.pointer, plan, taken, is_full=compares)
             self._file_checker.refuse(outcome.refused, all_or_nothing=plan.strict or outcome.storage_failed)
             self._file_checker.count(outcome.refused)
             if outcome.is_nothing:

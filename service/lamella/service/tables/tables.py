@@ -303,6 +303,12 @@ class Tables:
             return self._schema(request, allowed), {}
         properties = source_properties(source)
         source = source_of(properties) or source
+        if source.kind == "hive":
+            # The first refresh brings the partitions.
+            if request.schema is None or request.schema_from is not None:
+                raise InvalidRequest("the columns of a Hive table are those of its metastore: give schema")
+            allowed.require_all_below(source.location or "")
+            return Schema.assign(nullable_columns(request.schema)), properties
         state = self._reader.read(source, {}, allowed)
         given = request.schema is not None or request.schema_from is not None
         if state.schemas:

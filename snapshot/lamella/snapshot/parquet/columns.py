@@ -207,6 +207,7 @@ def _plan(file: FileSchema, table: Schema) -> Plan:
         lowered.setdefault(_lower(leaf.path), []).append(leaf)
     found: dict[int, tuple[int, FileLeaf, Leaf]] = {}
     strange: list[str] = []
+    ambiguous: list[str] = []
     paths = {leaf.path for leaf in file.leaves}
     for index, file_leaf in enumerate(file.leaves):
         fits = exact.get(file_leaf.path)
@@ -216,13 +217,18 @@ def _plan(file: FileSchema, table: Schema) -> Plan:
         if fits is None:
             if file_leaf.path[0] not in table.ignored_columns:
                 strange.append(file_leaf.name)
+                ambiguous += [file_leaf.name] if _lower(file_leaf.path) in lowered else []
         elif fits.id not in found or (file_leaf.path == found[fits.id][1].path and _is_metadata(file_leaf)):
             found[fits.id] = (index, file_leaf, fits)
         elif found[fits.id][1].path != file_leaf.path:
             strange.append(file_leaf.name)
+            ambiguous.append(file_leaf.name)
     if strange and not table.extra_columns:
         names = sorted(set(strange))
         raise SchemaMismatch(f"the table has no column for {names} in the file", columns=names)
+    if ambiguous:
+        names = sorted(set(ambiguous))
+        raise SchemaMismatch(f"the file has columns whose names differ in case only: {names}", columns=names)
     present = tuple(planned_column(index, file_leaf, leaf) for index, file_leaf, leaf in found.values())
     absent = tuple(leaf for leaf in leaves if leaf.id not in found)
     _require(leaf.name for leaf in absent if not leaf.nullable and leaf.default is None)

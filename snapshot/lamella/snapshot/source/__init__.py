@@ -1,6 +1,7 @@
 """External tables: the source of their files, its current state, and the difference to what a table contains."""
 
 from lamella.snapshot.source.evolution import Evolution, evolution, first_columns, first_properties, nullable_columns
+from lamella.snapshot.source.hive import hive_difference, partition_types_change
 from lamella.snapshot.source.path_values import (
     columns_named,
     inferred_columns,
@@ -47,9 +48,11 @@ __all__ = [
     "evolution",
     "first_columns",
     "first_properties",
+    "hive_difference",
     "inferred_columns",
     "location_columns",
     "nullable_columns",
+    "partition_types_change",
     "refuse_added",
     "refuse_checks",
     "refuse_columns",

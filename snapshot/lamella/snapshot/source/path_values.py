@@ -90,6 +90,40 @@ def with_folders(block: Block, schema: Schema, folders: PathValues, *, time_zone
     return with_constants(block, {**block.constants, **found}, schema) if found else block
 
 
+def with_partition_values(block: Block, schema: Schema, values: PathValues, *, time_zone: str = "UTC") -> Block:
+    """Returns the block with the values that a metastore gives to the file's partition, as Spark casts them.
+
+    Raises:
+        ValueOutsideFile: as :func:`with_folders`.
+    """
+    found: dict[int, Bound | None] = {}
+    for name, text in values:
+        leaf = _column(schema, name)
+        shown = "null" if text is None else repr(text)
+        if leaf is None:
+            raise ValueOutsideFile(f"partition column {name!r} is not a column with plain values", column=name)
+        constant = partition_constant(leaf, text, time_zone)
+        if constant is None and text is not None:
+            raise ValueOutsideFile(
+                f"the metastore gives {shown} to partition column {leaf.name!r}, which is not a {leaf.dtype}",
+                column=leaf.name,
+            )
+        _add(found, block, leaf, constant, f"the metastore ({shown})")
+    return with_constants(block, {**block.constants, **found}, schema) if found else block
+
+
+def partition_constant(leaf: Leaf, text: str | None, time_zone: str) -> Bound | None:
+    """Returns the constant of a partition's value; None for null, and for text that is no value of the type."""
+    value = None if text is None else folder_value(leaf.dtype, text, time_zone)
+    return None if value is None else to_constant(leaf.dtype, value)
+
+
+def partition_leaves(schema: Schema, names: Iterable[str]) -> dict[str, Leaf]:
+    """Returns the partition columns by their names in ``names``; those with plain values only."""
+    found = {name: _column(schema, name) for name in names}
+    return {name: leaf for name, leaf in found.items() if leaf is not None}
+
+
 def with_log_values(block: Block, schema: Schema, values: PathValues) -> Block:
     """Returns the block with the values that a table's log gives to its columns, in the text of defaults.
 

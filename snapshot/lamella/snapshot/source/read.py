@@ -18,6 +18,7 @@ from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.source.delta import read_delta
 from lamella.snapshot.source.evolution import Evolution
+from lamella.snapshot.source.hive import read_hive
 from lamella.snapshot.source.iceberg import Catalogs, read_iceberg
 from lamella.snapshot.source.options import StoreOptions
 from lamella.snapshot.source.path_values import (
@@ -29,6 +30,7 @@ from lamella.snapshot.source.path_values import (
     unproven_column,
     with_folders,
     with_log_values,
+    with_partition_values,
 )
 from lamella.snapshot.source.state import FIRST_OF_PARTS, IDENTITY, SourceFile, SourceState, outside
 from lamella.snapshot.source.transforms import ordered_value, with_partition_bounds
@@ -45,7 +47,7 @@ from lamella.snapshot.storage.location import (
     parse,
     refuse_other_formats,
 )
-from lamella.snapshot.wire import ExternalSource, RefusedFile
+from lamella.snapshot.wire import ExternalSource, HiveTable, RefusedFile
 
 
 def read_directory(store: Store, source: ExternalSource, allowed: AllowedLocations) -> SourceState:
@@ -102,9 +104,15 @@ class Reader:
         self._catalogs = catalogs
 
     def read(
-        self, source: ExternalSource, properties: Mapping[str, str], allowed: AllowedLocations = _ANYWHERE
+        self,
+        source: ExternalSource,
+        properties: Mapping[str, str],
+        allowed: AllowedLocations = _ANYWHERE,
+        hive: HiveTable | None = None,
     ) -> SourceState:
         """Returns the current state of the source; nothing outside of ``allowed`` is read, whatever refers to it.
+
+        ``hive``: what the metastore says of a Hive table.
 
         Raises:
             InvalidRequest, InvalidSchema: it cannot be followed, or is not the source that the table was created from.
@@ -113,6 +121,12 @@ class Reader:
         """
         if source.kind == "directory":
             return read_directory(self._store, source, allowed)
+        if source.kind == "hive":
+            if hive is None:
+                raise InvalidRequest(
+                    "the columns and partitions of a Hive table are those of its metastore: run lamella import again"
+                )
+            return read_hive(self._store, source, hive, allowed)
         if source.kind == "delta":
             state = read_delta(self._store, source, self._options, allowed)
         else:
@@ -231,6 +245,7 @@ def _with_values(
     while True:
         try:
             made = with_log_values(block, schema, file.constants)
+            made = with_partition_values(made, schema, file.values, time_zone=time_zone)
             folders = (*lacking_above(made, schema, state.above), *file.folders)
             return with_folders(made, schema, folders, time_zone=time_zone)
         except ValueOutsideFile as error:
@@ -247,7 +262,7 @@ def _with_values(
 
 def _named(files: Iterable[SourceFile], state: SourceState) -> PathValues:
     """Returns all values outside of files, each once."""
-    each = (value for file in files for values in (file.constants, file.folders) for value in values)
+    each = (value for file in files for values in (file.constants, file.folders, file.values) for value in values)
     return tuple(dict.fromkeys((*state.above, *each)))
 
 

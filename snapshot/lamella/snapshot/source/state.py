@@ -21,11 +21,11 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     """A data file. ``size_bytes`` and ``content_id`` as far as the source gives them.
 
     ``constants``: values that every row of the file has according to the source's log. ``folders``: values that the
-    folders of its path name. ``partition``: values by field id, as the source's metadata has them, of columns that the
-    file may lack. ``transformed``: likewise, the transforms of columns with their values
-    (:mod:`lamella.snapshot.source.transforms`). ``deletes``: the source's own lists of deleted rows, as a block has
-    them but without hashes. ``vector``: a deletion vector that no file of the source has as it is
-    (:func:`lamella.snapshot.deletes.encode_vector`), of ``cardinality`` positions (None: not stated).
+    folders of its path name. ``values``: likewise, values that a metastore gives. ``partition``: values by field id, as
+    the source's metadata has them, of columns that the file may lack. ``transformed``: likewise, the transforms of
+    columns with their values (:mod:`lamella.snapshot.source.transforms`). ``deletes``: the source's own lists of
+    deleted rows, as a block has them but without hashes. ``vector``: a deletion vector that no file of the source has
+    as it is (:func:`lamella.snapshot.deletes.encode_vector`), of ``cardinality`` positions (None: not stated).
     """
 
     location: str
@@ -33,6 +33,7 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     content_id: str | None = None
     constants: PathValues = ()
     folders: PathValues = ()
+    values: PathValues = ()
     partition: Mapping[int, Any] = {}
     transformed: Mapping[int, tuple[Transformed, ...]] = {}
     deletes: tuple[DeleteFile, ...] = ()
@@ -71,8 +72,9 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
 
     ``refused``: files that belong to it and cannot be part of a table. ``schemas``: its schemas in the order of their
     first use, but the current one last; empty: it declares none. ``numbers``: the field ids of columns, by their paths
-    in files without field ids. ``above``: values named by folders above the root of a directory. ``in_files``: what all
-    files have been written with; None: a file's own names and field ids tell.
+    in files without field ids. ``above``: values named by folders above the root of a directory. ``partitioned_by``:
+    columns whose values a metastore gives. ``in_files``: what all files have been written with; None: a file's own
+    names and field ids tell.
     """
 
     files: tuple[SourceFile, ...]
@@ -82,6 +84,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     schemas: tuple[SourceSchema, ...] = ()
     numbers: Mapping[tuple[str, ...], int] = {}
     above: PathValues = ()
+    partitioned_by: tuple[str, ...] = ()
     in_files: FileSchema | None = None
 
 
@@ -96,12 +99,16 @@ def outside(allowed: AllowedLocations, locations: Iterable[str]) -> tuple[Refuse
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """Files that the table lacks, locations that the source no longer has, and files that differ from the table's."""
+    """Files that the table lacks, locations that the source no longer has, and files that differ from the table's.
+
+    ``unsure``: some of ``replaced`` may be the same; only reading them tells.
+    """
 
     added: tuple[SourceFile, ...]
     removed: tuple[str, ...]
     replaced: tuple[SourceFile, ...]
     unchanged: tuple[SourceFile, ...]
+    unsure: bool = False
 
 
 def difference(known: Iterable[Identity], files: Iterable[SourceFile]) -> Difference:
@@ -177,8 +184,10 @@ def source_properties(source: ExternalSource) -> dict[str, str]:
         raise InvalidRequest("catalog and table must be given together, for an Iceberg table")
     if by_name == (source.location is not None):
         raise InvalidRequest("a source must have a location, or (Iceberg) a catalog and a table")
-    if (source.path_columns != "read" or source.time_zone != "UTC") and source.kind != "directory":
-        raise InvalidRequest("path_columns and time_zone are for directories")
+    if source.path_columns != "read" and source.kind != "directory":
+        raise InvalidRequest("path_columns is for directories")
+    if source.time_zone != "UTC" and source.kind not in ("directory", "hive"):
+        raise InvalidRequest("time_zone is for directories and Hive tables")
     given = msgspec.to_builtins(source)
     if source.location is not None:
         given["location"] = normal(source.location)

@@ -27,6 +27,8 @@ Moment = Annotated[str, Meta(max_length=64)]
 Token = Annotated[str, Meta(max_length=4_096)]
 Location = Annotated[str, Meta(max_length=4_096)]
 ColumnPath = Annotated[str, Meta(max_length=4_096)]
+#: The text of a partition's value.
+PartitionText = Annotated[str, Meta(max_length=4_096)]
 #: The maximum length of a filter in SQL.
 Expression = Annotated[str, Meta(max_length=262_144)]
 #: A bloom filter of 128 MiB in Base64.

@@ -12,7 +12,17 @@ from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Check, Column, Schema
 from lamella.snapshot.schema.evolution import MAX_CHECKS, SchemaChange
 from lamella.snapshot.wire.commit import PathColumns, RefusedFile
-from lamella.snapshot.wire.limits import MAX_COLUMNS, FewPaths, Location, Moment, Properties, Word, Words
+from lamella.snapshot.wire.limits import (
+    MAX_COLUMNS,
+    MAX_LOCATIONS,
+    FewPaths,
+    Location,
+    Moment,
+    PartitionText,
+    Properties,
+    Word,
+    Words,
+)
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,7 +224,7 @@ class TableList(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[str, ...]
 
 
-SourceKind = Literal["directory", "delta", "iceberg"]
+SourceKind = Literal["directory", "delta", "iceberg", "hive"]
 SourceMode = Literal["incremental", "full", "dry_run"]
 
 
@@ -223,8 +233,10 @@ class ExternalSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     ``directory``: ``location`` is a folder or a glob. ``delta``: the table's folder. ``iceberg``: ``location`` is a
     metadata file or the folder of a table with a ``version-hint.text``, or else ``catalog`` (one that the service
-    knows) and ``table`` name it. ``path_columns``: what to do with the value that a folder's name gives to a column
-    (``day=2024-01-31``): read it, or ignore it. ``time_zone``: of timestamps in the names of folders.
+    knows) and ``table`` name it. ``hive``: the folder of a table of a Hive Metastore, whose columns and partitions each
+    refresh brings. ``path_columns``: what to do with the value that a folder's name gives to a column
+    (``day=2024-01-31``): read it, or ignore it. ``time_zone``: of timestamps in the names of folders and in the values
+    of partitions.
     """
 
     kind: SourceKind
@@ -235,13 +247,36 @@ class ExternalSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     time_zone: Moment = "UTC"
 
 
-class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HivePartition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A partition of a Hive table: its folder, and the text of its values in the order of ``partitioned_by`` (None: the
+    null of that column, which a metastore writes as ``__HIVE_DEFAULT_PARTITION__``)."""
+
+    location: Location
+    values: Annotated[tuple[PartitionText | None, ...], Meta(max_length=100)]
+
+
+class HiveTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a metastore says of a table with Parquet files.
+
+    ``columns``: all of them, the partition columns among them. ``partitioned_by``: the names of the partition columns;
+    none: the table's files are in its folder, and ``partitions`` is empty. ``partitions``: all of them. A folder of the
+    table that is none of these has no rows of the table.
+    """
+
+    columns: Annotated[tuple[Column, ...], Meta(max_length=MAX_COLUMNS)]
+    partitioned_by: FewPaths = ()
+    partitions: Annotated[tuple[HivePartition, ...], Meta(max_length=MAX_LOCATIONS)] = ()
+
+
+class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``POST .../refresh``.
 
     ``incremental`` opens the files that are new or changed by size and content id; ``full`` opens all; ``dry_run``
     opens none, and changes nothing. ``strict``: change nothing if one file is refused (None: a Delta or Iceberg table
-    is refreshed completely or not at all, and a directory as far as possible). ``verify``: as in a registration.
-    ``location``: the current metadata file of an Iceberg table. ``allow_empty``: accept a directory without any files.
+    is refreshed completely or not at all, as is a Hive table, and a directory as far as possible). ``verify``: as in a
+    registration. ``location``: the current metadata file of an Iceberg table, or the folder of a Hive table.
+    ``allow_empty``: accept a directory without any files, or a Hive table whose folders have none. ``hive``: what the
+    metastore says of a Hive table, which every refresh of one needs.
     """
 
     mode: SourceMode = "incremental"
@@ -249,6 +284,7 @@ class RefreshTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     verify: bool = False
     location: Location | None = None
     allow_empty: bool = False
+    hive: HiveTable | None = None
 
 
 class RefreshTableAnswer(msgspec.Struct, frozen=True, kw_only=True):

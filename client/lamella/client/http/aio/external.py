@@ -11,7 +11,7 @@ from lamella.client.http.async_runtime import in_background
 from lamella.client.http.call import Columns, TableName
 from lamella.client.http.external import OnProgress, create_external_call, refresh_progress_call, refresh_table_call
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.wire import ExternalSource, RefreshProgress, RefreshTableAnswer, SourceMode, TableInfo
+from lamella.snapshot.wire import ExternalSource, HiveTable, RefreshProgress, RefreshTableAnswer, SourceMode, TableInfo
 
 _ASK_EVERY_S: Final = 1.0
 
@@ -30,6 +30,7 @@ class AsyncTableRefresh:
         verify: bool = False,
         location: str | None = None,
         allow_empty: bool = False,
+        hive: HiveTable | None = None,
         on_progress: OnProgress | None = None,
         idempotency_key: str | None = None,
     ) -> RefreshTableAnswer:
@@ -47,7 +48,7 @@ class AsyncTableRefresh:
             >>> answer.added
             2
         """
-        call = refresh_table_call(self._name, mode, strict, verify, location, allow_empty)
+        call = refresh_table_call(self._name, mode, strict, verify, location, allow_empty, hive)
         if on_progress is None:
             return await self._lake.run(call, idempotency_key)
 
@@ -82,11 +83,11 @@ class AsyncLakeExternal:
         properties: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> TableInfo:
-        """Create the table ``namespace.name`` that follows a directory, a Delta or an Iceberg table, without rows yet.
+        """Create the table ``namespace.name`` that follows a directory or another format's table, without rows yet.
 
         ``source``: such as ``{"kind": "delta", "location": "s3://bucket/table"}``. The first
         :meth:`AsyncTableRefresh.refresh` adds its files. The columns are those of the source; for a directory, those of
-        its first file, unless ``schema`` or ``schema_from`` is given.
+        its first file, unless ``schema`` or ``schema_from`` is given; for a Hive table, those in ``schema``.
 
         Raises AlreadyExists, NamespaceNotFound, InvalidRequest, InvalidSchema, ObjectNotFound, NotParquet, StoreError.
 

@@ -1,0 +1,1 @@
+"""Import of other catalogs' tables as external tables. Hive Metastore, Glue, Unity Catalog and Iceberg catalogs."""
