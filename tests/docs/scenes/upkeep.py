@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
+import yaml
 from deltalake import write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
 
+from docs.fenced import ROOT
 from docs.scene import as_type, reads, scene
 from docs.scenes.rows import events, orders
 from docs.stage import Stage
@@ -128,6 +131,29 @@ def export(stage: Stage) -> None:
 def iceberg(stage: Stage) -> None:
     """Orders in a few files."""
     export(stage)
+
+
+@scene("docs/trino-flink-snowflake.md", texts=[reads] * 3)
+def engines_with_exports(stage: Stage) -> None:
+    """Orders in a few files."""
+    export(stage)
+
+
+def profile_of_the_example(_stage: Stage, text: str) -> None:
+    """What the project in examples/dbt has, with its default for the address."""
+    example = (ROOT / "examples" / "dbt" / "profiles.yml").read_text("utf-8")
+    example = re.sub(r"\"\{\{ env_var\('\w+', '(\S+)'\) \}\}\"", r"\1", example)
+    assert yaml.safe_load(text) == yaml.safe_load(example)
+
+
+@scene("docs/dbt.md", data=[profile_of_the_example])
+def dbt(_stage: Stage) -> None:
+    """A profile, and commands of dbt."""
+
+
+@scene("docs/orchestration.md")
+def orchestration(_stage: Stage) -> None:
+    """A command of Dagster."""
 
 
 @scene("docs/schema.md", spark=True)
