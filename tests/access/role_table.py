@@ -26,12 +26,15 @@ DECIDED: Final = {
     "retry_job": "the same as to submit it",
     "iceberg_namespace": "any role on the namespace or on a table in it",
     "iceberg_tables": "any role in the namespace; shows tables with `read`",
+    "iceberg_namespace_of_exports": "any role on the namespace or on a table in it",
+    "iceberg_tables_of_exports": "any role in the namespace; shows tables with `read`",
     "list_shared_tables": "any role in the namespace; shows tables with `read`",
 }
 #: Additional conditions of operations that only require authentication.
 KNOWN: Final = {
     "list_namespaces": "any key; shows namespaces with a role in them",
     "iceberg_namespaces": "any key; shows namespaces with a role in them",
+    "iceberg_namespaces_of_exports": "any key; shows namespaces with a role in them",
     "list_shared_schemas": "any key; shows namespaces with a role in them",
     "list_all_shared_tables": "any key; shows tables with `read`",
     "list_keys": "any key; shows the keys that the caller created",

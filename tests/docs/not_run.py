@@ -28,6 +28,11 @@ NOT_RUN = (
     NotRun(
         "docs/cli.md", r"lamella update", "starts Spark anew; docs/rewriting.md updates in the session of the tests"
     ),
+    NotRun("docs/dbt.md", r"lamella serve", "tests/examples/test_dbt.py starts one"),
+    NotRun("docs/dbt.md", r"python -m lamella\.client\.spark\.connect_server", "the same"),
+    NotRun("docs/dbt.md", r"pip install", "the environment of requirements-dbt.lock has these"),
+    NotRun("docs/dbt.md", r"dbt ", "the same, with the project in examples/dbt"),
+    NotRun("docs/orchestration.md", r"LAMELLA_URL=\S+ dagster dev", "serves; tests/examples/test_orchestration.py"),
     NotRun("docs/deploy.md", r"make stack", "takes a minute; tests/deploy runs it, with all profiles and without"),
     NotRun("docs/deploy.md", r"make secrets", "writes into the repository; tests/test_deploy.py makes them elsewhere"),
     NotRun(

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+#: Projects of other programs, which tests of their own run.
+PROJECTS = {"dbt", "orchestration"}
 #: What each script prints, as patterns of whole lines in their order; other lines may lie between.
 PRINTED = {
     "quick_start": [
@@ -65,7 +67,7 @@ def test_every_example_is_tried_and_listed() -> None:
     scripts = {path.stem for path in EXAMPLES.glob("*.py")} - {"demo"}  # tests/client/test_demo.py
     assert scripts == set(PRINTED)
     listed = set(re.findall(r"^\| \[(\S+)\]\((\S+)\)", (EXAMPLES / "README.md").read_text("utf-8"), re.MULTILINE))
-    names = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb")}
+    names = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb") or path.name in PROJECTS}
     assert listed == {(name, name) for name in names}
 
 

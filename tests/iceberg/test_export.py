@@ -18,8 +18,8 @@ from iceberg.exporting import exported, opened, rows
 from lamella.client.iceberg.export import HOLD, ExportOptions, ExportResult, export_iceberg
 from lamella.client.jobs.rewrite import compact
 from lamella.snapshot.errors import InvalidRequest, ManifestError, NotExpressible, SnapshotNotFound, UnknownColumn
-from lamella.snapshot.iceberg import export
 from lamella.snapshot.iceberg import export as metadata_files
+from lamella.snapshot.iceberg import export_folder
 from lamella.snapshot.schema.evolution import AddColumn, DropColumn, RenameColumn, WidenColumn
 from lamella.snapshot.storage import FsspecStore
 from support.event_tables import EventTable, events
@@ -328,7 +328,7 @@ def test_metadata_is_what_the_specification_wants(make_table: MakeTable) -> None
 
 def test_old_metadata_files_go(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that the log names stay."""
-    for module in (export, metadata_files):
+    for module in (metadata_files, export_folder):
         monkeypatch.setattr(module, "OLD_VERSIONS", 2)
     table = filled(make_table, 1)
     for number in range(4):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +13,7 @@ import pytest
 
 from lamella.client.spark.connect_server import main
 from spark.lakes import fresh
+from support.connect_server import connect_server
 from support.spark_environment import spark_environment
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
@@ -24,26 +23,9 @@ PROGRAM = Path(__file__).with_name("connect_sql_program.py")
 
 @pytest.fixture(scope="module")
 def remote(lake_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server, which stops when it gets SIGTERM."""
-    command = [sys.executable, "-m", "lamella.client.spark.connect_server", "--catalog", f"lake={lake_url}"]
-    settings = ("spark.master=local[2]", "spark.ui.enabled=false", "spark.sql.shuffle.partitions=2")
-    with subprocess.Popen(
-        [*command, "--port", "0", *(part for each in settings for part in ("--conf", each))],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=spark_environment(),
-        cwd=tmp_path_factory.mktemp("server"),
-    ) as server:
-        assert server.stdout is not None
-        line = next((line for line in server.stdout if line.startswith("Spark Connect: ")), "")
-        found = re.fullmatch(r"Spark Connect: (sc://127\.0\.0\.1:\d+) with lake\n", line)
-        try:
-            assert found is not None, line
-            yield found[1]
-        finally:
-            server.send_signal(signal.SIGTERM)
-            assert server.wait(60) == 0
+    """The address of a server."""
+    with connect_server(lake_url, tmp_path_factory.mktemp("server")) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

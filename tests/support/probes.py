@@ -232,6 +232,10 @@ PROBES: Final[Mapping[str, Probe]] = {
     "iceberg_namespace": Probe(),
     "iceberg_tables": Probe(),
     "load_iceberg_table": Probe(),
+    "iceberg_namespaces_of_exports": Probe(query=lambda p: {"parent": p.namespace}),
+    "iceberg_namespace_of_exports": Probe(),
+    "iceberg_tables_of_exports": Probe(),
+    "load_exported_table": Probe(also=(406,)),  # of tables without an export
     "iceberg_credentials": Probe(),
     "plan_table_scan": Probe(body=lambda p: {"filter": {"type": "eq", "term": p.column, "value": p.value}}),
     "fetch_scan_tasks": Probe(needs=("plan_id",), body=lambda p: {"plan-task": p.plan_id}),

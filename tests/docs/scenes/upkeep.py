@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from deltalake import write_deltalake
 from hive_metastore.ttypes import Database, FieldSchema, SerDeInfo, StorageDescriptor
 from hive_metastore.ttypes import Table as HiveTable
@@ -17,6 +19,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from catalogs.hive_server import Metastore
 from catalogs.iceberg_rest import RestCatalog
 from conftest import path_from_script
+from docs.fenced import ROOT
 from docs.scene import as_type, reads, scene
 from docs.scenes.rows import events, orders
 from docs.stage import Stage
@@ -170,6 +173,29 @@ def export(stage: Stage) -> None:
 def iceberg(stage: Stage) -> None:
     """Orders in a few files."""
     export(stage)
+
+
+@scene("docs/trino-flink-snowflake.md", texts=[reads] * 3)
+def engines_with_exports(stage: Stage) -> None:
+    """Orders in a few files."""
+    export(stage)
+
+
+def profile_of_the_example(_stage: Stage, text: str) -> None:
+    """What the project in examples/dbt has, with its default for the address."""
+    example = (ROOT / "examples" / "dbt" / "profiles.yml").read_text("utf-8")
+    example = re.sub(r"\"\{\{ env_var\('\w+', '(\S+)'\) \}\}\"", r"\1", example)
+    assert yaml.safe_load(text) == yaml.safe_load(example)
+
+
+@scene("docs/dbt.md", data=[profile_of_the_example])
+def dbt(_stage: Stage) -> None:
+    """A profile, and commands of dbt."""
+
+
+@scene("docs/orchestration.md")
+def orchestration(_stage: Stage) -> None:
+    """A command of Dagster."""
 
 
 @scene("docs/schema.md", spark=True)

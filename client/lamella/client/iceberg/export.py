@@ -31,9 +31,7 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.iceberg.export import (
     Exported,
     ExportedVector,
-    ExportFolder,
     ListedManifest,
-    Version,
     check_readable,
     current_list,
     entry,
@@ -47,6 +45,7 @@ from lamella.snapshot.iceberg.export import (
     says_the_same,
     vectors_of,
 )
+from lamella.snapshot.iceberg.export_folder import ExportFolder, Version
 from lamella.snapshot.manifest import Block, SegmentRef, Snapshot
 from lamella.snapshot.parquet import read_footer
 from lamella.snapshot.parquet.iceberg_readers import unreadable

@@ -13,12 +13,14 @@ from lamella.service.http.lanes import Lanes
 from lamella.service.http.page_token import PageTokens
 from lamella.service.http.streaming import LargeAnswers
 from lamella.service.iceberg.errors import ENVELOPES
+from lamella.service.iceberg.exports import ExportedTableRoutes
 from lamella.service.iceberg.routes import IcebergCatalogRoutes, IcebergScanRoutes, IcebergTokenRoutes
 from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
 from lamella.service.process.threads import Threads
 from lamella.service.usage.filters import PruneNotes
 from lamella.snapshot.iceberg.wire import PlanTableScan
 from lamella.snapshot.prune.result import PruneResult
+from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 
@@ -35,6 +37,7 @@ class _Parts(Protocol):
     prune_notes: PruneNotes
     readers: Threads
     settings: Settings
+    store: Store
     token_secret: bytes
     warehouse: Warehouse
 
@@ -62,8 +65,16 @@ def register(core: _Parts) -> Feature:
         large_answers=core.large_answers,
         scans=scans,
     )
+    export_routes = ExportedTableRoutes(
+        catalog=core.catalog, readers=core.readers, store=core.store, properties=core.settings.iceberg_properties
+    )
     token_routes = IcebergTokenRoutes(authentication=core.authentication, clock=core.clock)
     return Feature(
-        operations=(*catalog_routes.operations(), *scan_routes.operations(), *token_routes.operations()),
+        operations=(
+            *catalog_routes.operations(),
+            *scan_routes.operations(),
+            *export_routes.operations(),
+            *token_routes.operations(),
+        ),
         envelopes=ENVELOPES,
     )

@@ -31,6 +31,7 @@ from lamella.service.http.responses import (
 )
 from lamella.service.http.routing import ServedOperation, json_response, require_json, whole_number
 from lamella.service.http.streaming import LargeAnswers
+from lamella.service.iceberg.exports import EXPORTS_CONFIG, EXPORTS_WAREHOUSE
 from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
 from lamella.service.process.threads import Threads
 from lamella.snapshot.errors import (
@@ -92,7 +93,9 @@ class IcebergCatalogRoutes:
         self._history = history
         self._properties = properties
 
-    async def iceberg_config(self, _request: Request) -> Response:
+    async def iceberg_config(self, request: Request) -> Response:
+        if request.query_params.get("warehouse") == EXPORTS_WAREHOUSE:
+            return json_response(EXPORTS_CONFIG)
         return json_response(IcebergConfig(defaults={}, overrides=dict(_SERVER_SIDE), endpoints=ENDPOINTS))
 
     async def iceberg_namespaces(self, request: Request) -> Response:
@@ -158,6 +161,9 @@ class IcebergCatalogRoutes:
             ServedOperation(operations.ICEBERG_NAMESPACES, self.iceberg_namespaces),
             ServedOperation(operations.ICEBERG_NAMESPACE, self.iceberg_namespace),
             ServedOperation(operations.ICEBERG_TABLES, self.iceberg_tables),
+            ServedOperation(operations.ICEBERG_NAMESPACES_OF_EXPORTS, self.iceberg_namespaces),
+            ServedOperation(operations.ICEBERG_NAMESPACE_OF_EXPORTS, self.iceberg_namespace),
+            ServedOperation(operations.ICEBERG_TABLES_OF_EXPORTS, self.iceberg_tables),
             ServedOperation(operations.LOAD_ICEBERG_TABLE, self.load_iceberg_table),
             ServedOperation(operations.ICEBERG_CREDENTIALS, self.iceberg_credentials),
         )

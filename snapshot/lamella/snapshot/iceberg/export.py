@@ -1,11 +1,9 @@
-"""Tables exported as Iceberg: manifests, metadata files and the folder that holds them."""
+"""Tables exported as Iceberg: manifests and metadata files."""
 
 from __future__ import annotations
 
 import io
 import json
-import re
-import secrets
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -35,7 +33,8 @@ from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.typedef import Record, TableVersion
 
 from lamella.snapshot.deletes import RangeReader, VectorFile, deleted_rows
-from lamella.snapshot.errors import AlreadyExists, ManifestError, NotExpressible, ObjectNotFound
+from lamella.snapshot.errors import NotExpressible
+from lamella.snapshot.iceberg.export_folder import FORMAT, FORMAT_OF_VECTORS, OLD_VERSIONS
 from lamella.snapshot.iceberg.metadata import (
     MAIN,
     NAME_MAPPING,
@@ -57,7 +56,6 @@ from lamella.snapshot.manifest import Block, DeleteFile, Snapshot
 from lamella.snapshot.manifest.codec import content_hash
 from lamella.snapshot.schema import DataType, Schema
 from lamella.snapshot.stats.bound import Value
-from lamella.snapshot.storage import ReplacingStore
 
 # Iceberg's manifests and manifest lists as Avro files, written and read by pyiceberg.
 #
@@ -65,9 +63,6 @@ from lamella.snapshot.storage import ReplacingStore
 # entries are "added", and their snapshot and sequence number are null, so that readers use those of the list's entry
 # (the specification's inheritance). So one file serves every snapshot that has the segment.
 
-_FORMAT: Final = 2
-#: The first version with deletion vectors. Its readers read manifests of version 2, too.
-_FORMAT_OF_VECTORS: Final = 3
 #: Iceberg's id of a column for paths of data files, with which delete files say which they are about.
 _PATH_FIELD: Final = 2147483546
 _CODEC: Final = {"avro.codec": "deflate"}
@@ -181,7 +176,7 @@ def _manifest(
     described, described_spec = schema_json(schema), spec_json(schema, spec)
     partition_spec = PartitionSpec.model_validate(described_spec)
     iceberg_schema = IcebergSchema.model_validate(described)
-    version: TableVersion = _FORMAT_OF_VECTORS if is_deletes else _FORMAT
+    version: TableVersion = FORMAT_OF_VECTORS if is_deletes else FORMAT
     meta = {
         "schema": json.dumps(described),
         "schema-id": str(schema.schema_id),
@@ -245,7 +240,7 @@ def list_bytes(
 ) -> bytes:
     """Returns the manifest list of a snapshot."""
     manifests = list(manifests)
-    version: TableVersion = _FORMAT_OF_VECTORS if any(each.is_deletes for each in manifests) else _FORMAT
+    version: TableVersion = FORMAT_OF_VECTORS if any(each.is_deletes for each in manifests) else FORMAT
     meta = {
         "snapshot-id": str(snapshot),
         "parent-snapshot-id": "null" if parent is None else str(parent),
@@ -297,7 +292,7 @@ def read_list(data: bytes) -> list[ListedManifest]:
 def _data_entry(block: Block, partition: Record, schema: Schema, columns: Collection[int] | None) -> ManifestEntry:
     found = file_statistics(block, schema, columns)
     file = DataFile.from_args(
-        _table_format_version=_FORMAT,
+        _table_format_version=FORMAT,
         content=DataFileContent.DATA,
         file_path=block.location,
         file_format=FileFormat.PARQUET,
@@ -311,7 +306,7 @@ def _data_entry(block: Block, partition: Record, schema: Schema, columns: Collec
         upper_bounds=found.upper_bounds or None,
     )
     return ManifestEntry.from_args(
-        _table_format_version=_FORMAT, status=ManifestEntryStatus.ADDED, snapshot_id=None, data_file=file
+        _table_format_version=FORMAT, status=ManifestEntryStatus.ADDED, snapshot_id=None, data_file=file
     )
 
 
@@ -319,7 +314,7 @@ def _vector_entry(vector: ExportedVector, location: str, partition: Record) -> M
     """Returns the entry of a block's vector. Older readers find the block by the bounds, newer ones by its name."""
     entry, path = vector.entry, {_PATH_FIELD: location.encode()}
     file = DataFile.from_args(
-        _table_format_version=_FORMAT_OF_VECTORS,
+        _table_format_version=FORMAT_OF_VECTORS,
         content=DataFileContent.POSITION_DELETES,
         file_path=entry.location,
         file_format=FileFormat.PUFFIN,
@@ -333,7 +328,7 @@ def _vector_entry(vector: ExportedVector, location: str, partition: Record) -> M
         content_size_in_bytes=entry.length,
     )
     return ManifestEntry.from_args(
-        _table_format_version=_FORMAT_OF_VECTORS, status=ManifestEntryStatus.ADDED, snapshot_id=None, data_file=file
+        _table_format_version=FORMAT_OF_VECTORS, status=ManifestEntryStatus.ADDED, snapshot_id=None, data_file=file
     )
 
 
@@ -399,8 +394,6 @@ class _Given(InputFile):
 SCHEMAS: Final = "lamella.schema-ids"
 COLUMNS: Final = "lamella.statistics"
 _DELETE_FILES: Final = "total-delete-files"
-#: Number of earlier metadata files that are kept.
-OLD_VERSIONS: Final = 100
 #: What may differ between two metadata files that describe the same state of the table.
 _OF_THE_FILE: Final = ("last-updated-ms", "metadata-log")
 
@@ -546,7 +539,7 @@ def next_metadata(
     has_vectors = any(each["summary"].get(_DELETE_FILES, "0") != "0" for each in entries)
     found: dict[str, Any] = {
         # Rows have no ids, as those of a table that was of an earlier version before.
-        **({"format-version": _FORMAT_OF_VECTORS, "next-row-id": 0} if has_vectors else {"format-version": _FORMAT}),
+        **({"format-version": FORMAT_OF_VECTORS, "next-row-id": 0} if has_vectors else {"format-version": FORMAT}),
         "table-uuid": snapshot.table_id,
         "location": location,
         "last-sequence-number": max(
@@ -624,115 +617,3 @@ def _entry(previous: Mapping[str, Any] | None, number: int | None) -> Mapping[st
 def _lamella_id(each: Mapping[str, Any]) -> str | None:
     found = each.get("summary", {}).get(SNAPSHOT)
     return None if found is None else str(found)
-
-
-# The folder of an export: the names of its files, the current metadata file, and the next one.
-#
-#     <folder>/metadata/
-#         <segment id>-<statistics>.avro        the manifest of a segment, or several, if it has constants in different
-#         <segment id>-<statistics>-<n>.avro    columns
-#         <segment id>-<statistics>-d<n>.avro   the manifest of its deletion vectors, or several, likewise
-#         <segment id>-<hash>.puffin            one of its deletion vectors
-#         snap-<snapshot id>-<random>.avro      the manifest list of a snapshot
-#         v<number>.metadata.json               the table's metadata, as Hadoop's tables call it; the greatest counts
-#         version-hint.text                     that number
-#
-# A file is never replaced, except for the hint; readers start at its number and look for higher ones.
-
-_VERSION: Final = re.compile(r"v([1-9][0-9]{0,17})\.metadata\.json")
-_HINT: Final = "version-hint.text"
-_METADATA: Final = msgspec.json.Decoder(dict[str, Any])
-
-
-class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """A metadata file."""
-
-    number: int
-    location: str
-    metadata: dict[str, Any]
-
-
-class ExportFolder:
-    """The files of an export. ``root``: the table's location in Iceberg's terms; ``metadata`` is below it."""
-
-    def __init__(self, store: ReplacingStore, root: str) -> None:
-        self._store = store
-        self.root = root
-        self._metadata = f"{root}/metadata"
-
-    def manifest(self, segment_id: str, statistics: str, part: str = "") -> str:
-        """Returns the location of a segment's manifest.
-
-        ``statistics``: a short name of its statistics. ``part``: which one, if it has several.
-        """
-        return f"{self._metadata}/{segment_id}-{statistics}{part}.avro"
-
-    def vector(self, segment_id: str, sha256: str) -> str:
-        """Returns the location of the deletion vector of a segment's block, by the hash of the file."""
-        return f"{self._metadata}/{segment_id}-{sha256[:32]}.puffin"
-
-    def new_list(self, snapshot_id: str) -> str:
-        """Returns an unused location for a manifest list."""
-        return f"{self._metadata}/snap-{snapshot_id}-{secrets.token_hex(4)}.avro"
-
-    def manifests(self) -> dict[str, int]:
-        """Returns the existing manifests and lists, and their sizes."""
-        return {
-            found.location: found.size_bytes
-            for found in self._store.list(self._metadata + "/")
-            if found.location.endswith(".avro")
-        }
-
-    def current(self) -> Version | None:
-        """Returns the current metadata file; None if nothing was exported yet. Raises ManifestError for a damaged
-        one."""
-        number = self._newest()
-        if number == 0:
-            return None
-        location = self._version(number)
-        try:
-            metadata = _METADATA.decode(self._store.read(location))
-        except msgspec.DecodeError as error:
-            raise ManifestError(
-                f"{location} is not the metadata of an Iceberg table: {error}", location=location
-            ) from error
-        if metadata.get("format-version") not in (_FORMAT, _FORMAT_OF_VECTORS) or "current-snapshot-id" not in metadata:
-            raise ManifestError(f"{location} was not written by an export", location=location)
-        return Version(number=number, location=location, metadata=metadata)
-
-    def publish(self, metadata: Mapping[str, Any], *, after: Version | None) -> Version | None:
-        """Make a metadata file the current one if ``after`` still is; returns None if another export was faster."""
-        number = 1 if after is None else after.number + 1
-        location = self._version(number)
-        try:
-            self._store.put(location, msgspec.json.encode(metadata))
-        except AlreadyExists:
-            return None
-        if number > OLD_VERSIONS + 1:
-            self._store.delete(self._version(number - OLD_VERSIONS - 1))
-        self.hint(number)
-        return Version(number=number, location=location, metadata=dict(metadata))
-
-    def hint(self, number: int) -> None:
-        """Set the hint to this number, or to a greater one that exists by now."""
-        location = f"{self._metadata}/{_HINT}"
-        try:
-            said = self._store.read(location)
-        except ObjectNotFound:
-            said = b""
-        while said != str(number).encode():
-            said = str(number).encode()
-            self._store.replace(location, said)
-            number = self._newest()
-
-    def _newest(self) -> int:
-        found = 0
-        # Everything else except the hint sorts before the letter v.
-        for each in self._store.list(self._metadata + "/", start_after=f"{self._metadata}/v"):
-            name = _VERSION.fullmatch(each.location.rpartition("/")[2])
-            if name is not None:
-                found = max(found, int(name[1]))
-        return found
-
-    def _version(self, number: int) -> str:
-        return f"{self._metadata}/v{number}.metadata.json"

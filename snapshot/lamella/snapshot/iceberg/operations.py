@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from lamella.snapshot.errors import (
     InvalidPageToken,
     InvalidRequest,
@@ -41,6 +43,7 @@ from lamella.snapshot.wire.operation import (
 )
 
 _ROOT: Final = "/iceberg/v1"
+EXPORTS: Final = "/iceberg/v1/exports"
 _NAMESPACES: Final = "/iceberg/v1/namespaces"
 _NAMESPACE: Final = "/iceberg/v1/namespaces/{namespace}"
 _TABLES: Final = "/iceberg/v1/namespaces/{namespace}/tables"
@@ -60,9 +63,14 @@ ICEBERG_CONFIG: Final = Operation(
     permission=AUTHENTICATED,
     summary="Get the configuration for Iceberg clients",
     tag="Iceberg",
-    description="`warehouse` may be given; there is only one.",
     answer_type=IcebergConfig,
-    own_parameters=(Parameter(name="warehouse", description="Ignored."),),
+    own_parameters=(
+        Parameter(
+            name="warehouse",
+            description="`exports`: tables as they were last exported, for clients that plan scans themselves. "
+            "Everything else is ignored.",
+        ),
+    ),
 )
 
 ICEBERG_NAMESPACES: Final = Operation(
@@ -220,4 +228,28 @@ ICEBERG_TOKEN: Final = Operation(
     answer_type=AccessToken,
     errors=(InvalidRequest, Unauthenticated),
     is_recorded=False,
+)
+
+# The warehouse `exports`: the same names, and metadata of exports. Clients get its prefix from the configuration.
+
+
+def _of_exports(other: Operation[Any], summary: str) -> Operation[Any]:
+    return replace(other, name=f"{other.name}_of_exports", path=other.path.replace(_ROOT, EXPORTS), summary=summary)
+
+
+ICEBERG_NAMESPACES_OF_EXPORTS: Final = _of_exports(ICEBERG_NAMESPACES, "List the namespaces for readers of exports")
+ICEBERG_NAMESPACE_OF_EXPORTS: Final = _of_exports(ICEBERG_NAMESPACE, "Get a namespace for readers of exports")
+ICEBERG_TABLES_OF_EXPORTS: Final = _of_exports(ICEBERG_TABLES, "List a namespace's tables for readers of exports")
+LOAD_EXPORTED_TABLE: Final = Operation(
+    name="load_exported_table",
+    method="GET",
+    path=_TABLE.replace(_ROOT, EXPORTS),
+    permission=on_table("read"),
+    summary="Load the Iceberg metadata of a table's last export",
+    tag="Iceberg",
+    description="The metadata file that the last export to the table's own folder wrote. Its snapshot may be older "
+    "than the table's. Without an export: 406.",
+    answer_type=LoadedTable,
+    own_parameters=(IF_NONE_MATCH,),
+    errors=(*OF_A_TABLE, NotExpressible),
 )
