@@ -509,6 +509,12 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
     def tables_with_files(self) -> list[str]:
         """Return the ids of all tables that are live or can be undropped."""
 
+    def tables_elsewhere(self, warehouse: str) -> list[str]:
+        """Return the locations of the tables that are not in this warehouse (without a trailing slash), in order.
+
+        Dropped tables count until their files are deleted.
+        """
+
     def guard(self, table_id: str, files: Iterable[str], *, since_ms: int) -> CommitGuard:
         """Return the guard that a commit passes to :meth:`advance`. Call this before looking at the commit's files.
 
