@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -67,6 +68,28 @@ def _files(folder: Path) -> dict[str, bytes]:
         for path in folder.rglob("*")
         if path.is_file() and not path.name.startswith("_catalog.db")
     }
+
+
+@pytest.mark.parametrize(
+    ("ask", "text"),
+    [
+        (lambda lake: lake.table("db.tt").info(), "there is no table db.tt; did you mean db.t?"),
+        (lambda lake: lake.tables("dbb"), "there is no namespace 'dbb'; did you mean db?"),
+        (lambda lake: lake.table("db.n").prune("custmer = 1"), "there is no column 'custmer'; did you mean customer?"),
+        (lambda lake: lake.table("db.n").scan(columns=["Custmer"]).to_arrow(), "did you mean customer?"),
+        (lambda lake: lake.table("db.n").append({"custmer": [1]}), "did you mean customer?"),
+        (lambda lake: lake.jobs.submit("compct", "db.n"), "did you mean compact?"),
+        (lambda lake: lake.table("db.zebra").info(), "there is no table db.zebra"),
+    ],
+)
+def test_an_error_of_a_misspelt_name_says_what_may_be_meant(
+    lake: Lamella, ask: Callable[[Any], Any], text: str
+) -> None:
+    """In Python as on the command line: tables, namespaces, columns and kinds of jobs."""
+    lake.create_table("db.n", schema={"customer": "int64"})
+    with pytest.raises(LamellaError) as caught:
+        ask(lake)
+    assert str(caught.value).endswith(text)
 
 
 @pytest.fixture

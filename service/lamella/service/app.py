@@ -30,6 +30,7 @@ from lamella.service.extensions import register_all
 from lamella.service.http.admission import BodyLimitMiddleware
 from lamella.service.http.connections import STATE, Connections
 from lamella.service.http.middleware import AccessMiddleware, with_spans
+from lamella.service.http.near_names import NearNames
 from lamella.service.http.openapi import CONTENT_SECURITY_POLICY, describe, front_page, reference_page
 from lamella.service.http.routing import DirectMiddleware, RouteFactory
 from lamella.service.process.lifecycle import Lifecycle, drain_on_signals
@@ -102,7 +103,15 @@ def create_app(
     )
     register_all(core)
     envelopes = tuple(envelope for feature in core.features for envelope in feature.envelopes)
-    route_factory = RouteFactory(log, core.metrics, core.authentication, core.admission, core.audit.watched, envelopes)
+    route_factory = RouteFactory(
+        log,
+        core.metrics,
+        core.authentication,
+        core.admission,
+        core.audit.watched,
+        envelopes,
+        NearNames(core.catalog, core.readers).suggest,
+    )
     described = operations(core)
 
     def document() -> dict[str, Any]:

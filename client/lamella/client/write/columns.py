@@ -16,6 +16,7 @@ from lamella.client.rewrite.target import arrow_schema
 from lamella.client.write.arrow_types import is_list, leaf_dtype, may_store, type_text
 from lamella.client.write.python_values import PythonRows, leaf_array
 from lamella.snapshot.errors import SchemaMismatch
+from lamella.snapshot.near_names import did_you_mean
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.arrow import list_offsets, new_values
 from lamella.snapshot.schema.text_lengths import fitted_text
@@ -116,7 +117,8 @@ def _refuse_unknown(names: Sequence[str], known: Sequence[Column], of: str = "")
         what = f"column {of!r} has no field" if of else "the table has no column"
         fields = ", ".join(repr(column.name) for column in known[:_SHOWN])
         more = ", ..." if len(known) > _SHOWN else ""
-        raise SchemaMismatch(f"{what} {_listed(names)}; it has {fields}{more}", columns=list(names))
+        near = did_you_mean(names[0], [column.name for column in known])
+        raise SchemaMismatch(f"{what} {_listed(names)}; it has {fields}{more}", columns=list(names), **near)
 
 
 def _refuse_missing(absent: Sequence[Column], of: str = "") -> None:

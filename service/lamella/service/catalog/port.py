@@ -347,6 +347,9 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
     def tables(self, namespace: str) -> list[str]:
         """Return the names of the live tables, sorted. Raises NamespaceNotFound."""
 
+    def some_names(self, namespace: str | None, *, limit: int) -> list[str]:
+        """Return at most ``limit`` names of a namespace's tables, or of namespaces (None). Empty if there is none."""
+
     def table(self, namespace: str, name: str) -> TableRecord:
         """Return a table. Raises NamespaceNotFound, TableNotFound."""
 
