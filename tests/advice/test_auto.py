@@ -21,7 +21,6 @@ from lamella.snapshot.advice.auto import (
     own_indexes,
     verdicts_of,
 )
-from lamella.snapshot.advice.predictions import OPEN_BYTES
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.wire import (
     AutoAction,
@@ -110,8 +109,30 @@ def test_the_best_for_its_cost_comes_first_and_the_others_wait_for_it() -> None:
     dear, cheap = rewrite(blocks=90, saves=gain(50, 10)), rewrite("compact", 5, gain(50, 30))
     found = decided([dear, cheap])
     assert [(each.candidate.kind, each.decision) for each in found] == [("compact", "do"), ("recluster", "next")]
-    assert found[0].saved_bytes == pytest.approx(100 * 20 * (MB + OPEN_BYTES))
-    assert found[0].cost_bytes == pytest.approx(2 * 5 * (MB + OPEN_BYTES))
+    assert (found[0].saved_blocks, found[0].saved_bytes) == pytest.approx((100 * 20, 100 * 20 * MB))
+    assert (found[0].cost_blocks, found[0].cost_bytes) == pytest.approx((2 * 5, 2 * 5 * MB))
+
+
+def test_opened_blocks_are_not_reported_as_bytes() -> None:
+    """On a table of tiny blocks nearly all of the gain is that fewer are opened; the bytes that are named are bytes."""
+    kb = 1_000
+    before, after = Cost(blocks=12, bytes=12.0 * kb, skip=0.0), Cost(blocks=1, bytes=17.0 * kb, skip=0.0)
+    saves = CandidateGain(before=before, after=after, filters=1, times=12)
+    tiny = Candidate(
+        kind="compact",
+        text="compact",
+        command="compact",
+        cost=CandidateCost(blocks=12, rewritten_bytes=17 * kb),
+        gain=saves,
+    )
+    (found,) = decided([tiny])
+    assert found.decision == "do"
+    assert found.reason == (
+        "it would have saved opening 132 blocks (reading 60.0 kB more) in 7 days (12 uses) and takes opening 24 "
+        "blocks, and 34.0 kB read and written, where opening a block counts as reading 4.2 MB"
+    )
+    assert (found.saved_blocks, found.saved_bytes) == pytest.approx((12 * 11, -12 * 5 * kb))
+    assert (found.cost_blocks, found.cost_bytes) == pytest.approx((24, 34 * kb))
 
 
 @pytest.mark.parametrize(("times", "decision"), [(4, "not_worth"), (5, "do")])

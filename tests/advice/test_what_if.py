@@ -412,3 +412,35 @@ def test_a_filter_whose_few_blocks_are_all_in_the_sample_is_measured_by_them_alo
     filters = ["code = 500", "code = 3", "code IN (5, 6, 7)"]
     found = what_if(table, filters, index=IndexChange(kind="keys", expression="code"), sample_blocks=40)
     assert [round(each.then.blocks) for each in found.filters if each.then is not None] == [0, 1, 3]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_value_of_the_table_is_not_foretold_to_be_in_no_block(folder: Path, seed: int) -> None:
+    """Whatever the key: a draw from statistics lacks rare and extreme values, and its values are not in the order of
+    rows of the few that a column has."""
+    rng = np.random.default_rng(seed)
+    count, blocks, distinct = (int(rng.choice(some)) for some in ([40, 400, 4_000], [2, 4, 8], [2, 3, 12]))
+    data = pa.table(
+        {
+            "id": np.arange(count),
+            "low": rng.integers(0, distinct, count) * int(rng.choice([1, 1_000])),
+            "word": [["NO", "é", "a longer text", "z"][value % 4] for value in rng.integers(0, distinct, count)],
+            "half": rng.integers(0, distinct, count) * 0.5,
+            "rare": rng.integers(0, 1_000_000, count),
+        }
+    )
+    table = RealTable(folder, cut(data, blocks))
+    filters = []
+    for name in data.column_names:
+        column = data[name]
+        some = [column[int(at)].as_py() for at in rng.integers(0, count, 2)]
+        filters += [f"{name} = {value!r}" for value in (*some, pc.min(column).as_py(), pc.max(column).as_py())]
+    for key in (("id",), ("rare",), ("word",), ("low",), ("half",), ("word", "rare"), ("low", "id")):
+        found = what_if(table, filters, cluster_key=key)
+        wrong = [each.filter for each in found.filters if each.then is not None and each.then.blocks < 1]
+        assert not wrong, (key, wrong)
+        if key in (("word",), ("low",)) and count == 4_000:
+            (one,) = what_if(table, [f"{key[0]} = {data[key[0]][0].as_py()!r}"], cluster_key=key).filters
+            truth = RealTable(folder, cut(data.sort_by(key[0]), blocks))
+            assert one.then is not None
+            assert one.then.skip <= truth.skipped(one.filter) + 1 / blocks, (key, one)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -12,8 +14,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -56,6 +59,106 @@ def test_rows_are_appended_and_found(lake: Lamella) -> None:
     with pytest.raises(LamellaError) as caught:
         lake.table("db.missing").info()
     assert caught.value.code == "table_not_found"
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """The files of a lake, except for those of SQLite."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith("_catalog.db")
+    }
+
+
+@pytest.mark.parametrize(
+    ("ask", "text"),
+    [
+        (lambda lake: lake.table("db.tt").info(), "there is no table db.tt; did you mean db.t?"),
+        (lambda lake: lake.tables("dbb"), "there is no namespace 'dbb'; did you mean db?"),
+        (lambda lake: lake.table("db.n").prune("custmer = 1"), "there is no column 'custmer'; did you mean customer?"),
+        (lambda lake: lake.table("db.n").scan(columns=["Custmer"]).to_arrow(), "did you mean customer?"),
+        (lambda lake: lake.table("db.n").append({"custmer": [1]}), "did you mean customer?"),
+        (lambda lake: lake.jobs.submit("compct", "db.n"), "did you mean compact?"),
+        (lambda lake: lake.table("db.zebra").info(), "there is no table db.zebra"),
+    ],
+)
+def test_an_error_of_a_misspelt_name_says_what_may_be_meant(
+    lake: Lamella, ask: Callable[[Any], Any], text: str
+) -> None:
+    """In Python as on the command line: tables, namespaces, columns and kinds of jobs."""
+    lake.create_table("db.n", schema={"customer": "int64"})
+    with pytest.raises(LamellaError) as caught:
+        ask(lake)
+    assert str(caught.value).endswith(text)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The folder of a lake with a table of three rows and a dropped one."""
+    folder = tmp_path / "first lake"
+    with Lamella.embedded(folder) as opened:
+        opened.create_namespace("db")
+        opened.table(TABLE).append(pa.table({"a": [1, 2, 3]}), create=True)
+        opened.create_table("db.dropped", schema=COLUMNS)
+        opened.drop_table("db.dropped")
+    return folder
+
+
+def test_a_copied_lake_is_refused_so_that_it_does_not_write_into_the_original(home: Path, tmp_path: Path) -> None:
+    """Locations are absolute: an append to the copy wrote its block into the folder of the original."""
+    copy = tmp_path / "copy"
+    shutil.copytree(home, copy)
+    before = _files(home), _files(copy)
+    with pytest.raises(InvalidSettings) as caught:
+        Lamella.embedded(copy)
+    message = caught.value.message
+    assert f"2 tables in the warehouse {home}, not in {copy}" in message
+    assert f"For the original, open it as {home} (setting warehouse)" in message
+    assert (_files(home), _files(copy)) == before
+    with Lamella.embedded(home) as lake:
+        assert numbers(lake) == [1, 2, 3]
+
+
+def test_a_copy_of_a_lake_with_dropped_tables_alone_is_refused_too(home: Path, tmp_path: Path) -> None:
+    """They may come back until their files are deleted, and a clean-up looks at their folders."""
+    with Lamella.embedded(home) as lake:
+        lake.drop_table(TABLE)
+    shutil.copytree(home, tmp_path / "copy")
+    with pytest.raises(InvalidSettings, match="2 tables in the warehouse"):
+        Lamella.embedded(tmp_path / "copy")
+
+
+def test_a_moved_lake_is_opened_under_its_old_name_after_the_command_in_the_message(home: Path, tmp_path: Path) -> None:
+    """The command makes a link at the old place; names with spaces are quoted."""
+    moved = tmp_path / "elsewhere" / "lake"
+    moved.parent.mkdir()
+    home.rename(moved)
+    with pytest.raises(InvalidSettings) as caught:
+        Lamella.embedded(moved)
+    command = re.search("run `(.*)`", caught.value.message)
+    assert command is not None
+    subprocess.run(["sh", "-c", command[1]], check=True)
+    with Lamella.embedded(home) as lake:
+        lake.table(TABLE).append(pa.table({"a": [4]}))
+        assert numbers(lake) == [1, 2, 3, 4]
+        assert not lake.table(TABLE).vacuum(execute=False).unknowns
+    with pytest.raises(InvalidSettings, match="Both are names of one folder: open it as"):
+        Lamella.embedded(moved)
+
+
+def test_a_command_and_a_service_refuse_a_copy_as_well(home: Path, tmp_path: Path) -> None:
+    """Whatever opens the catalog of the settings, and a check of the configuration."""
+    copy = tmp_path / "copy"
+    shutil.copytree(home, copy)
+    for command in (
+        ["append", TABLE, "rows.csv", "--url", str(copy)],
+        ["serve", "--warehouse", str(copy)],
+        ["serve", "--warehouse", str(copy), "--workers", "2"],
+        ["config", "check", "--connect", "--warehouse", str(copy)],
+    ):
+        result = CliRunner().invoke(cli, command)
+        assert result.exit_code != 0, command
+        assert f"not in {copy}" in result.output, command
 
 
 def test_what_was_written_is_there_when_it_is_opened_again(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_an_empty_append_commits_nothing_and_says_so(make_table: MakeTable) -> N
         result = table.append(data)
         assert (result.blocks, result.rows, result.committed, result.snapshot_id) == (0, 0, False, before)
     assert table.info().snapshot_id == before
-    with pytest.raises(SchemaMismatch, match="unknown \\['z'\\]"):
+    with pytest.raises(SchemaMismatch, match="no column 'z'"):
         table.append(pa.table({"id": [1], "s": ["x"], "z": [1]}).slice(0, 0))
 
 
@@ -183,17 +183,17 @@ def test_columns_are_matched_by_name_and_defaults_fill_in(make_table: MakeTable)
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"id": [1]}, "missing \\['d', 's'\\]"),
-        ({"id": [1], "d": [Decimal(1)], "s": ["x"], "more": [1]}, "unknown \\['more'\\]"),
+        ({"d": [Decimal(1)]}, "column 'id' is required and missing in the data"),
+        ({"id": [1], "d": [Decimal(1)], "s": ["x"], "more": [1]}, "no column 'more'; it has 'id', 'd', 's'"),
         ({"id": ["1"], "d": [Decimal(1)], "s": ["x"]}, "'id' is string in the data and int32 in the table"),
         ({"id": [1.0], "d": [Decimal(1)], "s": ["x"]}, "'id' is float64"),
         ({"id": [2**31], "d": [Decimal(1)], "s": ["x"]}, "'id': a value does not fit"),
         ({"id": [1], "d": [Decimal("0.001")], "s": ["x"]}, "'d': a value does not fit"),
         ({"id": [1], "d": [0.5], "s": ["x"]}, "'d' is float64"),
         ({"id": [None], "d": [Decimal(1)], "s": ["x"]}, "'id' is required"),
-        ([{"id": 1, "more": 1}], "no columns \\['more'\\]"),
+        ([{"id": 1, "more": 1}], "no column 'more'; it has 'id', 'd', 's'"),
         ([{"id": 1, "ID": 2}], "two columns"),
-        ([{"s": "x"}], "'id' is required"),
+        ([{"s": "x"}], "column 'id' is required"),
     ],
 )
 def test_rows_that_do_not_fit_change_nothing(make_table: MakeTable, data: Any, message: str) -> None:

@@ -175,6 +175,63 @@ def test_nanoseconds_are_stored_where_the_column_has_them() -> None:
     assert repr(fitted) == "[nan, -0.0, inf, None]"
 
 
+@given(
+    present=st.sets(st.sampled_from("abcd")),
+    required=st.sets(st.sampled_from("abcd")),
+    defaults=st.sets(st.sampled_from("abc")),
+    count=st.integers(1, 3),
+)
+def test_a_frame_and_dictionaries_that_lack_columns_are_the_same_rows(
+    present: set[str], required: set[str], defaults: set[str], count: int
+) -> None:
+    """A column that is missing has its default or nulls; a required one without a default is refused, and named."""
+    struct = (Column(name="x", type="int64"), Column(name="y", type="string"))
+    columns = TableColumns(
+        Schema.assign(
+            [
+                *(
+                    Column(name=name, type="int64", nullable=name not in required, write_default=default)
+                    for name, default in ((name, "7" if name in defaults else None) for name in "abc")
+                ),
+                Column(name="d", type="struct", nullable="d" not in required, fields=struct),
+            ]
+        )
+    )
+    values = {"a": 1, "b": 2, "c": 3, "d": {"x": 4}}
+    rows: list[dict[str, Any]] = [{name: values[name] for name in sorted(present)} for _ in range(count)]
+    frame = pa.RecordBatch.from_arrays(
+        [pa.array([values[name]] * count) for name in sorted(present)] or [pa.array([1] * count)],
+        names=sorted(present) or ["a"],
+    )
+    if not present:
+        rows = [{"a": 1}] * count
+    missing = required - (present or {"a"}) - defaults
+    if missing:
+        for given_rows in (rows, frame):
+            with pytest.raises(SchemaMismatch, match="required and missing in the data") as caught:
+                columns.fit(next(iter(open_rows(given_rows))))
+            assert set(caught.value.details["columns"]) == missing
+        return
+    fitted = [columns.fit(next(iter(open_rows(given_rows)))) for given_rows in (rows, frame)]
+    assert fitted[0].equals(fitted[1])
+    for name in set("abcd") - (present or {"a"}):
+        assert fitted[0].column("abcd".index(name)).to_pylist() == [7 if name in defaults else None] * count
+
+
+def test_a_struct_of_a_frame_may_lack_fields_that_can_be_null_only() -> None:
+    """As one of dictionaries may."""
+    parts = (Column(name="x", type="int64", nullable=False), Column(name="y", type="string"))
+    columns = TableColumns(Schema.assign([Column(name="s", type="struct", fields=parts)]))
+    values = [{"x": 1}, None]
+    for rows in ([{"s": value} for value in values], pa.record_batch({"s": pa.array(values)})):
+        fitted = columns.fit(next(iter(open_rows(rows))))
+        assert fitted.column(0).to_pylist() == [{"x": 1, "y": None}, None]
+    with pytest.raises(SchemaMismatch, match="field 'x' of 's' is required"):
+        columns.fit(pa.record_batch({"s": pa.array([{"y": "a"}])}))
+    with pytest.raises(SchemaMismatch, match="column 's' has no field 'z'; it has 'x', 'y'"):
+        columns.fit(pa.record_batch({"s": pa.array([{"x": 1, "z": 1}])}))
+
+
 @pytest.mark.parametrize("nested", ["struct", "list", "map"])
 def test_required_parts_may_be_null_only_where_the_whole_is(nested: str) -> None:
     """A null struct has no fields, so a required one is not missing there."""

@@ -24,11 +24,13 @@ from lamella.service.catalog import Catalog, open_catalog
 from lamella.service.catalog.quotas import Quotas
 from lamella.service.composition import Core, operations
 from lamella.service.config.check import unsafe_warnings
+from lamella.service.config.moved import require_own_tables
 from lamella.service.config.settings import Settings
 from lamella.service.extensions import register_all
 from lamella.service.http.admission import BodyLimitMiddleware
 from lamella.service.http.connections import STATE, Connections
 from lamella.service.http.middleware import AccessMiddleware, with_spans
+from lamella.service.http.near_names import NearNames
 from lamella.service.http.openapi import CONTENT_SECURITY_POLICY, describe, front_page, reference_page
 from lamella.service.http.routing import DirectMiddleware, RouteFactory
 from lamella.service.process.lifecycle import Lifecycle, drain_on_signals
@@ -85,7 +87,7 @@ def create_app(
     ``clock`` returns Unix milliseconds. The catalog is opened and migrated here, so a wrong address fails at once.
 
     Raises:
-        InvalidRequest: the settings cannot be used.
+        InvalidRequest: the settings cannot be used, or the catalog's tables are in another warehouse.
         UnsupportedFormat: the catalog belongs to a newer release.
         Unavailable: the catalog does not answer.
     """
@@ -101,7 +103,15 @@ def create_app(
     )
     register_all(core)
     envelopes = tuple(envelope for feature in core.features for envelope in feature.envelopes)
-    route_factory = RouteFactory(log, core.metrics, core.authentication, core.admission, core.audit.watched, envelopes)
+    route_factory = RouteFactory(
+        log,
+        core.metrics,
+        core.authentication,
+        core.admission,
+        core.audit.watched,
+        envelopes,
+        NearNames(core.catalog, core.readers).suggest,
+    )
     described = operations(core)
 
     def document() -> dict[str, Any]:
@@ -200,9 +210,12 @@ def served(settings: Settings, *, is_alone: bool) -> FastAPI:
 
 
 def catalog_of(settings: Settings) -> Catalog:
-    """Open the catalog of the settings, and migrate it if they say so. Raises as :func:`create_app`."""
+    """Open the catalog of the settings, and migrate it if they say so.
+
+    Raises as :func:`create_app`, and InvalidSettings if its tables are in another warehouse.
+    """
     connections = settings.read_threads + settings.write_threads
-    return open_catalog(
+    catalog = open_catalog(
         settings.catalog_url,
         timeout_s=settings.catalog_timeout_s,
         connections=connections,
@@ -216,6 +229,12 @@ def catalog_of(settings: Settings) -> Catalog:
             table_leases=settings.quota_table_leases,
         ),
     )
+    try:
+        require_own_tables(catalog, settings)
+    except BaseException:
+        catalog.close()
+        raise
+    return catalog
 
 
 def _add_reference(app: FastAPI, document: Callable[[], dict[str, Any]]) -> None:

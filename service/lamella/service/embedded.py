@@ -69,7 +69,7 @@ def open_app(folder: str, settings: Mapping[str, Any]) -> ASGIApp:
     ``settings``: further settings by name, see docs/settings.md. Environment variables are not read.
 
     Raises:
-        InvalidSettings: a setting is unknown, not valid, or one of a server.
+        InvalidSettings: a setting is unknown, not valid, or one of a server; or the lake was copied or moved.
         InvalidRequest: the folder cannot be used.
         UnsupportedFormat: a newer release has written the catalog.
         Unavailable: the catalog does not answer.

@@ -103,6 +103,11 @@ class LamellaError(Exception):
         self.message = message
         self.details = details
 
+    def __str__(self) -> str:
+        """Return the message, and the near name of ``details["did_you_mean"]`` if the error has one."""
+        near = self.details.get("did_you_mean")
+        return self.message if near is None else f"{self.message}; did you mean {near}?"
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.details)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from lamella.snapshot.delete_policy import DeleteMode
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.near_names import did_you_mean
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Whole = Annotated[int, msgspec.Meta(ge=0)]
@@ -382,7 +383,10 @@ def job_kind_named(name: str) -> JobKind:
     """Returns the kind with a name; raises InvalidRequest."""
     found = job_kinds().get(name)
     if found is None:
-        raise InvalidRequest(f"there is no job kind {name!r}; there are {', '.join(sorted(job_kinds()))}", kind=name)
+        known = sorted(job_kinds())
+        raise InvalidRequest(
+            f"there is no job kind {name!r}; there are {', '.join(known)}", kind=name, **did_you_mean(name, known)
+        )
     return found
 
 

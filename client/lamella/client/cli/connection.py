@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
@@ -14,13 +12,13 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from lamella.client.cli.failure import CommandFailure, needs_extra
+from lamella.client.cli.failure import needs_extra
 from lamella.client.cli.rows import DataWriter, RowFormat, form_of, output_options
 from lamella.client.http import Lamella, RetryPolicy
 from lamella.client.http.credential import TOKEN, TOKEN_FILE
 from lamella.client.http.profiles import DEFAULT, PROFILE, URL, Service, profile_of
 from lamella.client.http.transport import CATALOG, folder_of
-from lamella.snapshot.errors import InvalidRequest, LamellaError, TableNotFound
+from lamella.snapshot.errors import InvalidRequest
 
 P = ParamSpec("P")
 
@@ -168,21 +166,6 @@ def service_options(timeout_s: float = 60.0) -> Callable[[Callable[..., None]], 
     return decorate
 
 
-@contextmanager
-def near_tables(lake: Lamella) -> Iterator[None]:
-    """Add a table with a similar name, if there is one, to the error that there is no such table."""
-    try:
-        yield
-    except (TableNotFound, CommandFailure) as failure:
-        error = failure.error if isinstance(failure, CommandFailure) else failure
-        if isinstance(error, TableNotFound):
-            namespace, name = str(error.details.get("namespace", "")), str(error.details.get("table", ""))
-            with suppress(LamellaError):  # the first error counts
-                near = get_close_matches(name, lake.tables(namespace), 1) if namespace else []
-                error.details.update({"did_you_mean": f"{namespace}.{near[0]}"} if near else {})
-        raise
-
-
 def with_session(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
     """Add the options of :func:`service_options` and :func:`output_options`, and pass a :class:`Session`."""
 
@@ -196,7 +179,7 @@ def with_session(timeout_s: float = 60.0) -> Callable[[Callable[Concatenate[Sess
             named = (kwargs.pop(name) for name in ("url", "profile", "token", "token_file"))
             target = target_of(service_option(ctx, *named), kwargs.pop("timeout_s"))
             make: Connect = connect if ctx.obj is None else ctx.obj
-            with make(target) as lake, near_tables(lake):
+            with make(target) as lake:
                 function(Session(lake, form), *args, **kwargs)
 
         return command

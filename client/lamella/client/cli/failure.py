@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import IO, Any
 
 import click
@@ -16,7 +15,6 @@ from lamella.snapshot.errors import (
     PermissionDenied,
     Unauthenticated,
     Unavailable,
-    UnknownColumn,
 )
 
 #: The extra that installs a module, where it is not the extra of the command itself.
@@ -177,10 +175,6 @@ def _without_first_refused(error: LamellaError) -> str:
 
 def _hint(error: LamellaError) -> str:
     near = error.details.get("did_you_mean")
-    if near is None and isinstance(error, UnknownColumn):
-        known = error.details.get("columns")
-        names = [str(each) for each in known] if isinstance(known, list | tuple) else []
-        near = next(iter(get_close_matches(str(error.details.get("column")), names, 1)), None)
     if near is not None:
         return f"; did you mean {near}?"
     if isinstance(error, OutcomeUnknown):

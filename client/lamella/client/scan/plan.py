@@ -17,6 +17,7 @@ from lamella.snapshot.expression import Predicate, bind, read_filter, read_tree,
 from lamella.snapshot.expression.bound import columns_of
 from lamella.snapshot.expression.nodes import And
 from lamella.snapshot.manifest import FEATURES, Snapshot
+from lamella.snapshot.near_names import did_you_mean
 from lamella.snapshot.row_filter import RowFilter
 from lamella.snapshot.rows.columns import Ordering, ReadColumn, read_columns, read_leaf
 from lamella.snapshot.rows.row_groups import ReadSpec
@@ -148,7 +149,8 @@ class ScanRecipe(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             known = {one.field.name: text for one, text in zip(self.output, self.columns, strict=True)}
         missing = [name for name in names if name not in known]
         if missing:
-            raise UnknownColumn(f"there is no column {missing[0]!r}", column=missing[0], columns=list(known))
+            near = did_you_mean(missing[0], list(known))
+            raise UnknownColumn(f"there is no column {missing[0]!r}", column=missing[0], columns=list(known), **near)
         return tuple(known[name] for name in names)
 
     @property

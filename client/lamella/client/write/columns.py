@@ -16,6 +16,7 @@ from lamella.client.rewrite.target import arrow_schema
 from lamella.client.write.arrow_types import is_list, leaf_dtype, may_store, type_text
 from lamella.client.write.python_values import PythonRows, leaf_array
 from lamella.snapshot.errors import SchemaMismatch
+from lamella.snapshot.near_names import did_you_mean
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.schema.arrow import list_offsets, new_values
 from lamella.snapshot.schema.text_lengths import fitted_text
@@ -25,6 +26,8 @@ from lamella.snapshot.variant.arrow import check_variants, whole_variants
 Chunk: TypeAlias = "PythonRows | pa.RecordBatch"
 
 _PRECISION_OF_INTEGERS: Final = 20
+#: Columns that an error lists.
+_SHOWN: Final = 20
 
 
 class TableColumns:
@@ -49,10 +52,12 @@ class TableColumns:
     def fit(self, chunk: Chunk) -> pa.RecordBatch:
         """Return rows with all columns of the table, in its order and types.
 
-        Columns are matched by name, without regard to case. A column that the rows lack has its default.
+        Columns are matched by name, without regard to case. A column that the rows lack has its default, otherwise
+        nulls; so has a field of a struct.
 
         Raises:
-            SchemaMismatch: a column without a default is missing, a column is unknown, or a value does not fit.
+            SchemaMismatch: a required column without a default is missing, a column is unknown, or a value does not
+                fit.
         """
         if isinstance(chunk, PythonRows):
             return self._of_python(chunk)
@@ -67,20 +72,13 @@ class TableColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 
     def _positions(self, given: pa.Schema) -> list[int | None]:
-        """Return where each column of the table is in the rows; None: it has its default."""
+        """Return where each column of the table is in the rows; None: it has its default, or nulls."""
         if self._matched is not None and self._matched[0] is given:
             return self._matched[1]
         found = _by_name(given.names, "the data")
         wanted = {column.name.lower(): column for column in self._schema.columns}
-        missing = [
-            column.name for key, column in wanted.items() if key not in found and column.default_of_new_rows is None
-        ]
-        unknown = [given.names[at] for key, at in found.items() if key not in wanted]
-        if missing or unknown:
-            raise SchemaMismatch(
-                f"the data's columns are not the table's: missing {missing}, unknown {unknown}",
-                columns=[*missing, *unknown],
-            )
+        _refuse_unknown([given.names[at] for key, at in found.items() if key not in wanted], self._schema.columns)
+        _refuse_missing([column for key, column in wanted.items() if key not in found])
         positions = [found.get(key) for key in wanted]
         self._matched = (given, positions)
         return positions
@@ -88,9 +86,9 @@ class TableColumns:
     def _of_python(self, rows: PythonRows) -> pa.RecordBatch:
         columns = rows.columns()
         wanted = {column.name.lower() for column in self._schema.columns}
-        unknown = [spelled for key, spelled in rows.names.items() if key not in wanted]
-        if unknown:
-            raise SchemaMismatch(f"the table has no columns {unknown}", columns=unknown)
+        _refuse_unknown([spelled for key, spelled in rows.names.items() if key not in wanted], self._schema.columns)
+        if len(rows):
+            _refuse_missing([column for column in self._schema.columns if column.name.lower() not in columns])
         arrays = []
         for column, field in zip(self._schema.columns, self._arrow, strict=True):
             given = columns.get(column.name.lower())
@@ -111,6 +109,33 @@ def _by_name(names: Sequence[str], what: str) -> dict[str, int]:
         if found.setdefault(name.lower(), at) != at:
             raise SchemaMismatch(f"{what} has two columns {name!r}, without regard to case", column=name)
     return found
+
+
+def _refuse_unknown(names: Sequence[str], known: Sequence[Column], of: str = "") -> None:
+    """Raise SchemaMismatch if there are names that are of no column, or of no field of the column ``of``."""
+    if names:
+        what = f"column {of!r} has no field" if of else "the table has no column"
+        fields = ", ".join(repr(column.name) for column in known[:_SHOWN])
+        more = ", ..." if len(known) > _SHOWN else ""
+        near = did_you_mean(names[0], [column.name for column in known])
+        raise SchemaMismatch(f"{what} {_listed(names)}; it has {fields}{more}", columns=list(names), **near)
+
+
+def _refuse_missing(absent: Sequence[Column], of: str = "") -> None:
+    """Raise SchemaMismatch if the data must have one of the columns, or fields of ``of``, that it lacks."""
+    names = [column.name for column in absent if not column.nullable and (of or column.default_of_new_rows is None)]
+    if names:
+        where = f" of {of!r}" if of else ""
+        verb = "are" if len(names) > 1 else "is"
+        what = ("field" if of else "column") + ("s" if len(names) > 1 else "")
+        raise SchemaMismatch(
+            f"{what} {_listed(names)}{where} {verb} required and missing in the data, without a default",
+            columns=list(names),
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)
 
 
 def _absent(column: Column, field: pa.Field, count: int) -> pa.Array:
@@ -159,17 +184,14 @@ def _fit_array(values: pa.Array, column: Column, target: Any, path: str) -> pa.A
 def _fit_struct(values: pa.StructArray, column: Column, target: Any, path: str) -> pa.Array:
     parts = _by_name([field.name for field in values.type], f"column {path!r}")
     wanted = {field.name.lower() for field in column.fields}
-    missing = [field.name for field in column.fields if field.name.lower() not in parts]
-    unknown = [values.type.field(at).name for key, at in parts.items() if key not in wanted]
-    if missing or unknown:
-        raise SchemaMismatch(
-            f"the fields of column {path!r} are not the table's: missing {missing}, unknown {unknown}", column=path
-        )
+    _refuse_unknown([values.type.field(at).name for key, at in parts.items() if key not in wanted], column.fields, path)
+    _refuse_missing([field for field in column.fields if field.name.lower() not in parts], path)
     is_null = values.is_null()
     flattened = values.flatten()
     arrays = []
     for part, field in zip(column.fields, target, strict=True):
-        array = flattened[parts[part.name.lower()]]
+        at = parts.get(part.name.lower())
+        array = pa.nulls(len(values)) if at is None else flattened[at]
         arrays.append(_fit_part(array, part, field, f"{path}.{part.name}", is_null))
     return pa.StructArray.from_arrays(arrays, fields=list(target), mask=is_null)
 
@@ -266,9 +288,7 @@ def _python_struct(values: Sequence[Any], column: Column, target: Any, path: str
     rows = PythonRows.of([{} if value is None else _typed(value, Mapping, column, path) for value in values], path)
     given = rows.columns()
     wanted = {field.name.lower() for field in column.fields}
-    unknown = [spelled for key, spelled in rows.names.items() if key not in wanted]
-    if unknown:
-        raise SchemaMismatch(f"column {path!r} has no fields {unknown}", column=path)
+    _refuse_unknown([spelled for key, spelled in rows.names.items() if key not in wanted], column.fields, path)
     arrays = []
     for part, field in zip(column.fields, target, strict=True):
         found = given.get(part.name.lower())

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Row, bindparam, case, delete, insert, select, update
+from sqlalchemy import Connection, Row, Text, bindparam, case, delete, insert, select, update
 
 from lamella.service.catalog.records import CommitGuard, HistoryEntry, SweepMark
 from lamella.service.catalog.schema import deletion_marks, history_row, snapshots, sweeps, tables
@@ -31,6 +31,11 @@ _Item = TypeVar("_Item")
 
 _HISTORY = history_row.order_by(snapshots.c.seq.desc())
 _TABLES = select(tables.c.table_id).where(tables.c.doomed_at_ms.is_(None))
+_ELSEWHERE = (
+    select(tables.c.location)
+    .where(tables.c.location != bindparam("folder", type_=Text) + tables.c.table_id)
+    .order_by(tables.c.location)
+)
 _STATE = select(sweeps.c.table_id, sweeps.c.epoch, sweeps.c.watermark_ms).where(
     sweeps.c.table_id.in_([bindparam("id"), _EVERYWHERE])
 )
@@ -92,6 +97,9 @@ class SqlCleanup(SqlSession):
 
     def tables_with_files(self) -> list[str]:
         return sorted(row["table_id"] for row in self._rows(_TABLES, {}))
+
+    def tables_elsewhere(self, warehouse: str) -> list[str]:
+        return [row["location"] for row in self._rows(_ELSEWHERE, {"folder": f"{warehouse}/"})]
 
     def guard(self, table_id: str, files: Iterable[str], *, since_ms: int) -> CommitGuard:
         # The state is read first: condemning objects later raises the epoch.

@@ -348,6 +348,9 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
     def tables(self, namespace: str) -> list[str]:
         """Return the names of the live tables, sorted. Raises NamespaceNotFound."""
 
+    def some_names(self, namespace: str | None, *, limit: int) -> list[str]:
+        """Return at most ``limit`` names of a namespace's tables, or of namespaces (None). Empty if there is none."""
+
     def table(self, namespace: str, name: str) -> TableRecord:
         """Return a table. Raises NamespaceNotFound, TableNotFound."""
 
@@ -518,6 +521,12 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
 
     def tables_with_files(self) -> list[str]:
         """Return the ids of all tables that are live or can be undropped."""
+
+    def tables_elsewhere(self, warehouse: str) -> list[str]:
+        """Return the locations of the tables that are not in this warehouse (without a trailing slash), in order.
+
+        Dropped tables count until their files are deleted.
+        """
 
     def guard(self, table_id: str, files: Iterable[str], *, since_ms: int) -> CommitGuard:
         """Return the guard that a commit passes to :meth:`advance`. Call this before looking at the commit's files.

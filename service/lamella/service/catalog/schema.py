@@ -487,6 +487,18 @@ SELECT_TABLE_NAMES = (
     .order_by(tables.c.name)
 )
 
+SELECT_SOME_NAMESPACES = (
+    select(namespaces.c.name).where(_live_namespace).order_by(namespaces.c.name).limit(bindparam("rows"))
+)
+
+SELECT_SOME_TABLES = (
+    select(tables.c.name)
+    .join_from(tables, namespaces)
+    .where(_live_table, _live_namespace, namespaces.c.name == bindparam("namespace"))
+    .order_by(tables.c.name)
+    .limit(bindparam("rows"))
+)
+
 table_row = select(
     tables.c.table_id,
     namespaces.c.name.label("namespace"),

@@ -249,6 +249,13 @@ class SqlCatalog(
             return sorted(found["name"] for found in self._rows(sql.SELECT_TABLE_NAMES, which))
         raise no_namespace(namespace)
 
+    def some_names(self, namespace: str | None, *, limit: int) -> list[str]:
+        if namespace is None:
+            rows = self._rows(sql.SELECT_SOME_NAMESPACES, {"rows": limit})
+        else:
+            rows = self._rows(sql.SELECT_SOME_TABLES, {"namespace": namespace, "rows": limit})
+        return [row["name"] for row in rows]
+
     def table(self, namespace: str, name: str) -> TableRecord:
         for row in self._rows(sql.SELECT_TABLE, {"namespace": namespace, "table": name}):
             return table_record(row)

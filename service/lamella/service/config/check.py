@@ -13,8 +13,10 @@ from typing import Final, Literal
 import msgspec
 
 from lamella.service.access.oidc import Issuer
+from lamella.service.catalog import open_catalog
 from lamella.service.catalog.engine import catalog_url
 from lamella.service.catalog.migrate import look_at_schema
+from lamella.service.config.moved import misplaced_tables
 from lamella.service.config.settings import ENV_PREFIX, Settings
 from lamella.service.config.sources import Configuration, shown_settings, without_secrets
 from lamella.service.process.readiness import MARKER
@@ -232,11 +234,23 @@ def _catalog(settings: Settings) -> ConfigFinding:
     if state.is_new:
         return _info("catalog", f"{state.backend}, empty: it is set up at the start")
     if state.is_current:
+        if (misplaced := _misplaced(settings)) is not None:
+            return _error("catalog", misplaced)
         return _info("catalog", f"{state.backend}, schema revision {state.revision}")
     behind = f"{state.backend}, schema revision {state.revision}, this release needs {state.newest}"
     if settings.auto_migrate if settings.auto_migrate is not None else state.backend == "sqlite":
         return _info("catalog", f"{behind}: it is migrated at the start")
     return _error("catalog", f"{behind}: run `lamella catalog migrate`")
+
+
+def _misplaced(settings: Settings) -> str | None:
+    catalog = open_catalog(settings.catalog_url, timeout_s=settings.catalog_timeout_s, auto_migrate=False)
+    try:
+        return misplaced_tables(catalog, settings)
+    except LamellaError as error:
+        return without_secrets(error.message)
+    finally:
+        catalog.close()
 
 
 def _open_store(settings: Settings) -> Store:

@@ -78,14 +78,19 @@ class RouteFactory:
         admission: Admission,
         watched: Callable[[str, Handler], Handler],
         envelopes: Sequence[Envelope] = (),
+        suggest: Callable[[Request, Exception], Awaitable[None]] | None = None,
     ) -> None:
-        """``watched`` wraps the handler of an operation (by its id) so that its requests are in the audit trail."""
+        """``watched`` wraps the handler of an operation (by its id) so that its requests are in the audit trail.
+
+        ``suggest`` adds near names to an error (:class:`~lamella.service.http.near_names.NearNames`).
+        """
         self._log = log
         self._authentication = authentication
         self._admission = admission
         self._metrics = metrics
         self._watched = watched
         self._envelopes = envelopes
+        self._suggest = suggest
 
     def endpoint(self, served: ServedOperation) -> Handler:
         """The handler of one operation: only for those who may, with a problem document for whatever it raises."""
@@ -122,6 +127,8 @@ class RouteFactory:
             except ClientDisconnect:
                 raise
             except Exception as error:
+                if not is_for_all and self._suggest is not None:
+                    await self._suggest(request, error)
                 return self.answer(request, error)
 
         return self._watched(operation.name, endpoint) if operation.is_audited else endpoint

@@ -16,10 +16,10 @@ from typing import Final, get_args
 
 import msgspec
 
-from lamella.snapshot.advice.predictions import OPEN_BYTES, read_bytes, saved_share, size_words
+from lamella.snapshot.advice.predictions import OPEN_BYTES, OPEN_WORDS, saved_share, size_words
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression.spark_casts import zone
-from lamella.snapshot.wire.advice import Candidate, CandidateGain, CandidateKind, CandidatesAnswer
+from lamella.snapshot.wire.advice import Candidate, CandidateCost, CandidateGain, CandidateKind, CandidatesAnswer
 from lamella.snapshot.wire.auto import AutoAction, AutoBudget, AutoDecision, AutoState, AutoVerdict
 from lamella.snapshot.wire.jobs import AutoRule
 
@@ -150,7 +150,29 @@ def verdicts_of(
 def _order(each: AutoVerdict) -> tuple[int, float]:
     """Those to do first, of these the one that saves most for its cost; what only frees space comes after them."""
     position = ("do", "waits", "not_repeated", "not_worth", "not_allowed", "unknown").index(each.decision)
-    return position, -each.saved_bytes / max(each.cost_bytes, 1.0)
+    saved = _Reading(blocks=each.saved_blocks, bytes=each.saved_bytes)
+    cost = _Reading(blocks=each.cost_blocks, bytes=each.cost_bytes)
+    return position, -saved.weight / max(cost.weight, 1.0)
+
+
+class _Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks that are opened, and bytes of files that are read or written."""
+
+    blocks: float
+    bytes: float
+
+    @property
+    def weight(self) -> float:
+        """Returns the bytes, with :data:`OPEN_BYTES` for each block."""
+        return self.bytes + OPEN_BYTES * self.blocks
+
+    def saved_words(self) -> str:
+        blocks, size = f"{abs(self.blocks):,.0f} blocks", size_words(abs(self.bytes))
+        first = f"opening {blocks}" if self.blocks >= 0 else f"(opening {blocks} more)"
+        return f"{first} and reading {size}" if self.bytes >= 0 else f"{first} (reading {size} more)"
+
+    def cost_words(self) -> str:
+        return f"opening {self.blocks:,.0f} blocks, and {size_words(self.bytes)} read and written"
 
 
 class _Judge:
@@ -173,11 +195,19 @@ class _Judge:
 
     def verdict(self, candidate: Candidate) -> AutoVerdict:
         """Returns the decision, and the reason."""
-        saved, cost = _saved(candidate.gain), _cost(candidate)
+        saved, cost = _saved(candidate.gain), _cost(candidate.cost)
         decision, reason = self._decide(candidate, saved, cost)
-        return AutoVerdict(candidate=candidate, decision=decision, reason=reason, saved_bytes=saved, cost_bytes=cost)
+        return AutoVerdict(
+            candidate=candidate,
+            decision=decision,
+            reason=reason,
+            saved_bytes=saved.bytes,
+            saved_blocks=saved.blocks,
+            cost_bytes=cost.bytes,
+            cost_blocks=cost.blocks,
+        )
 
-    def _decide(self, candidate: Candidate, saved: float, cost: float) -> tuple[AutoDecision, str]:
+    def _decide(self, candidate: Candidate, saved: _Reading, cost: _Reading) -> tuple[AutoDecision, str]:
         if candidate.missing:
             return "unknown", candidate.missing
         if self._rule.kinds is not None and candidate.kind not in self._rule.kinds:
@@ -213,7 +243,7 @@ class _Judge:
             return "waits", f"{words}, but the hours are {self._rule.hours}{opens}"
         return "do", words
 
-    def _worth(self, candidate: Candidate, saved: float, cost: float) -> str | None:
+    def _worth(self, candidate: Candidate, saved: _Reading, cost: _Reading) -> str | None:
         """Returns why a candidate is not worth its cost; None: it is."""
         rule, gain, freed = self._rule, candidate.gain, candidate.freed_bytes or 0.0
         if candidate.kind == "drop_index":
@@ -229,36 +259,34 @@ class _Judge:
         share = saved_share(gain)
         if share < rule.min_gain:
             return f"it saves {max(share, 0.0):.1%} of what the filters read; the rule wants {rule.min_gain:.1%}"
-        if saved < cost:
-            return (
-                f"it would have saved {size_words(saved)} in {rule.payback_days:g} days ({gain.times:,} uses) and "
-                f"takes {size_words(cost)}"
-            )
-        return None
+        return self._compared(gain, saved, cost) if saved.weight < cost.weight else None
 
-    def _worth_words(self, candidate: Candidate, saved: float, cost: float) -> str:
+    def _worth_words(self, candidate: Candidate, saved: _Reading, cost: _Reading) -> str:
         if candidate.kind == "drop_index":
             return "no filter uses the index"
-        if candidate.gain is None or saved < cost:
+        if candidate.gain is None or saved.weight < cost.weight:
             return f"it frees {size_words(candidate.freed_bytes or 0.0)}"
+        return self._compared(candidate.gain, saved, cost)
+
+    def _compared(self, gain: CandidateGain, saved: _Reading, cost: _Reading) -> str:
         return (
-            f"it would have saved {size_words(saved)} in {self._rule.payback_days:g} days "
-            f"({candidate.gain.times:,} uses) and takes {size_words(cost)}"
+            f"it would have saved {saved.saved_words()} in {self._rule.payback_days:g} days ({gain.times:,} uses) and "
+            f"takes {cost.cost_words()}, where {OPEN_WORDS}"
         )
 
 
-def _saved(gain: CandidateGain | None) -> float:
-    return 0.0 if gain is None else gain.times * (read_bytes(gain.before) - read_bytes(gain.after))
+def _saved(gain: CandidateGain | None) -> _Reading:
+    if gain is None:
+        return _Reading(blocks=0.0, bytes=0.0)
+    before, after = gain.before, gain.after
+    return _Reading(blocks=gain.times * (before.blocks - after.blocks), bytes=gain.times * (before.bytes - after.bytes))
 
 
-def _cost(candidate: Candidate) -> float:
-    """Returns the bytes that are read and written, with :data:`OPEN_BYTES` for each block that is opened."""
-    cost = candidate.cost
-    return (
-        2.0 * (cost.rewritten_bytes + OPEN_BYTES * (cost.blocks if cost.rewritten_bytes else 0))
-        + cost.read_bytes
-        + (cost.index_bytes or 0.0)
-        + (OPEN_BYTES * cost.blocks if cost.read_bytes else 0)
+def _cost(cost: CandidateCost) -> _Reading:
+    """Returns the bytes that are read and written, and the blocks that are opened for either."""
+    return _Reading(
+        blocks=2.0 * (cost.blocks if cost.rewritten_bytes else 0) + (cost.blocks if cost.read_bytes else 0),
+        bytes=2.0 * cost.rewritten_bytes + cost.read_bytes + (cost.index_bytes or 0.0),
     )
 
 
@@ -277,9 +305,10 @@ def outcome_of(
     if measured is None:
         return msgspec.structs.replace(done, state="unmeasured", reason=missing)
     wanted, reached = saved_share(predicted), saved_share(measured)
-    words = f"the filters read {reached:.1%} fewer bytes, predicted were {wanted:.1%}"
+    words = f"the filters read {reached:.1%} less, predicted were {wanted:.1%}"
     if reached < 0:
-        words = f"the filters read {-reached:.1%} more bytes, predicted were {wanted:.1%} fewer"
+        words = f"the filters read {-reached:.1%} more, predicted were {wanted:.1%} less"
+    words += f"; {OPEN_WORDS}"
     if reached >= _REACHED * wanted:
         return msgspec.structs.replace(done, state="succeeded", reason=words)
     kind = action.candidate.kind

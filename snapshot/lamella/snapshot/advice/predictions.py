@@ -15,6 +15,7 @@ from lamella.snapshot.wire.advice import Candidate, CandidateGain, Cost, Forecas
 
 #: Opening a block costs as much as reading so many bytes: ``spark.sql.files.openCostInBytes`` of Spark.
 OPEN_BYTES: Final = 4 << 20
+OPEN_WORDS: Final = "opening a block counts as reading 4.2 MB"
 
 
 def gain_of(reads: Sequence[Forecast | Reads]) -> CandidateGain | None:
@@ -94,6 +95,7 @@ def in_words(base: Candidate, gain: CandidateGain, ends: str = "") -> Candidate:
     if gain.at_least is not None and gain.at_most is not None:
         low, high = f"{gain.at_least.blocks:,.1f}", f"{gain.at_most.blocks:,.1f}"
         text += "" if low == high else f", between {low} and {high} blocks"
+    text += f"; that is {saved_share(gain):.0%} less where {OPEN_WORDS}"
     if gain.unknown:
         text += f"; not counted: {gain.unknown:,} filters that cannot be predicted"
     return msgspec.structs.replace(base, text=text + ends, gain=gain)

@@ -86,6 +86,30 @@ def sorted_zones(
     return found
 
 
+def with_ends(zones: Zones, now: Zones, dtype: DataType) -> Zones:
+    """Returns zone maps of drawn rows of which one begins and one ends where those of the table do: a draw lacks most
+    rare values, but some block has the smallest one and some block the largest."""
+    mine, given = (
+        np.flatnonzero(each.has(LOW_KNOWN) & each.has(HIGH_KNOWN) & each.has(MAY_NUMBER)) for each in (zones, now)
+    )
+    if not len(mine) or not len(given) or zones.spans is not None:
+        return zones
+    values = [_values(keys, len(zones)) for keys in (zones.low, zones.high)]
+    ends = [_values(keys, len(now)) for keys in (now.low, now.high)]
+    for column, end, pick in zip(values, ends, (min, max), strict=True):
+        at = pick(mine.tolist(), key=column.__getitem__)
+        column[at] = pick(column[at], pick(end[row] for row in given.tolist()))
+    return Zones(keys_of(dtype, values[0]), keys_of(dtype, values[1]), zones.flags)
+
+
+def _values(keys: Keys | None, count: int) -> list[Any]:
+    if isinstance(keys, NumberKeys):
+        return list(keys.array)
+    if keys is None:
+        raise AssertionError("entries with known bounds have bounds")
+    return [_at(keys, row) for row in range(count)]
+
+
 def cut_zones(column: SampledColumn, dtype: DataType, edges: Rows) -> Zones:
     """Returns zone maps of the slices of consecutive rows between ``edges``."""
     return _of_slices(dtype, column, edges[:-1], edges[1:])
@@ -225,6 +249,8 @@ def _of_first_key(dtype: DataType, column: SampledColumn, edges: Rows) -> Zones:
     values, numbers = column.values, np.flatnonzero(column.valid)
     flags = np.full(len(edges) - 1, NULLS_KNOWN, dtype=np.int64)
     begin, end = (int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else (0, 0)
+    # Drawn rows that count as one value are in any order; a sort puts them in theirs.
+    values = np.concatenate([values[:begin], np.sort(values[begin:end]), values[end:]])
     nulls = int((~column.valid & ~column.nan).sum())
     flags |= np.where(edges[:-1] < nulls, MAY_NULL, 0)
     flags |= np.where(edges[1:] > len(values) - int(column.nan.sum()), MAY_NAN, 0)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.snapshot.advice.index_gain import LookUp, chance_of, chances_of, look_up_values, may_match, scale_of
-from lamella.snapshot.advice.relayout import cut_zones, merged_zones, sorted_zones, split_zones
+from lamella.snapshot.advice.relayout import cut_zones, merged_zones, sorted_zones, split_zones, with_ends
 from lamella.snapshot.advice.scores import index_size, sized
 from lamella.snapshot.cluster.extent import extents
 from lamella.snapshot.cluster.key import key_terms
@@ -414,6 +414,7 @@ class LayoutTrial(Trial):
         self._rests_on.append(NO_INDEXES)
         if self._read:
             return self._answer([self._tried(each, zones, zones, len(zones[columns[0]])) for each in self._filters])
+        zones = {leaf: with_ends(found, self._scene.zones(leaf), leaf.dtype) for leaf, found in zones.items()}
         wide = {leaf: self._doubted(leaf, found) for leaf, found in zones.items()}
         return self._answer([self._tried(each, zones, wide, len(zones[columns[0]])) for each in self._filters])
 
@@ -490,13 +491,17 @@ class LayoutTrial(Trial):
         if unbounded and not self._read:
             return self._untold(filter, f"the manifests have no bounds of {unbounded[0]}{self._ask}")
         limits = [float(may_match(filter.node, zones.__getitem__, count).sum()) for zones in (narrow, wide)]
-        hits = sum(limits) / len(limits)
-        share = hits / count if count else 0.0
         if count and (limits[1] - limits[0]) / count > _WIDE:
             return self._untold(filter, f"manifests do not say which blocks have nulls and NaN{self._ask}")
         # The trial may have more or fewer blocks than the real layout.
-        of_blocks = self._scene.blocks_total if self._blocks_then is None else self._blocks_then
-        blocks = share * of_blocks if self._request.cluster_key is not None else hits * self._share
+        of_blocks = float(self._scene.blocks_total if self._blocks_then is None else self._blocks_then)
+        if self._request.cluster_key is None:
+            of_blocks = count * self._share
+        hits = sum(limits) / len(limits)
+        share = hits / count if count else 0.0
+        if len(filter.selected):  # rows that match are not excluded; some block has them then
+            share = max(share, 1.0 / max(of_blocks, 1))
+        blocks = share * of_blocks
         size_bytes = share * self._scene.head.summary.compressed_byte_size
         then = Cost(blocks=blocks, bytes=size_bytes, skip=1.0 - share)
         return Forecast(filter=filter.text, times=filter.times, now=self._now(filter), then=then)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lamella.snapshot.errors import InvalidRequest, SchemaMismatch, UnknownColumn
+from lamella.snapshot.near_names import did_you_mean
 from lamella.snapshot.schema import Column, DataType, Schema
 from lamella.snapshot.schema.column import default_value
 from lamella.snapshot.schema.types import PER_SECOND
@@ -353,4 +354,5 @@ def _named(columns: Sequence[Column], name: str) -> Column:
     for column in columns:
         if column.name.lower() == name.lower():
             return column
-    raise UnknownColumn(f"there is no column {name!r}", column=name, columns=[c.name for c in columns])
+    known = [column.name for column in columns]
+    raise UnknownColumn(f"there is no column {name!r}", column=name, columns=known, **did_you_mean(name, known))

@@ -21,6 +21,7 @@ from msgspec import Meta
 from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import InvalidSchema, LimitExceeded, UnknownColumn
 from lamella.snapshot.html_tables import html_table
+from lamella.snapshot.near_names import did_you_mean
 from lamella.snapshot.schema.types import PER_SECOND, DataType, TextLength, canonical_type, parse_type, text_length
 from lamella.snapshot.variant.paths import path_text, variant_steps
 
@@ -440,7 +441,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
                 raise UnknownColumn(f"column {path!r} is ambiguous", column=path)
             if wanted in names.dotted_above:
                 return None
-        raise UnknownColumn(f"there is no column {path!r}", column=path, columns=[c.name for c in self.columns])
+        near = did_you_mean(path, [leaf.name for leaf in self._leaves])
+        raise UnknownColumn(f"there is no column {path!r}", column=path, columns=[c.name for c in self.columns], **near)
 
     def select(self, names: Iterable[str], *, case_sensitive: bool = False) -> tuple[int, ...]:
         """Returns the ids of the leaves below the named columns or fields; raises UnknownColumn."""
@@ -454,7 +456,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
             if not found and (parts is None or "`" not in wanted):
                 found = known.below_text(wanted)
             if not found:
-                raise UnknownColumn(f"there is no column {name!r}", column=name)
+                near = did_you_mean(name, [leaf.name for leaf in self._leaves])
+                raise UnknownColumn(f"there is no column {name!r}", column=name, **near)
             chosen.update((self._leaves[number].id, None) for number in found)
         return tuple(chosen)
 

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LimitExceeded, UnknownColumn
+from lamella.snapshot.near_names import did_you_mean
 from lamella.snapshot.schema.column import (
     MAX_COLUMNS,
     Check,
@@ -491,7 +492,8 @@ def _edit(columns: _Siblings, path: Path, change: Callable[[_Siblings, int], _Si
     quoted = path_parts(path) if isinstance(path, str) and "`" in path else None
     found = _positions(columns, path if quoted is None else quoted)
     if not found:
-        raise UnknownColumn(f"there is no column {_text(path)!r}", column=_text(path))
+        near = did_you_mean(_text(path), [column.name for column in columns])
+        raise UnknownColumn(f"there is no column {_text(path)!r}", column=_text(path), **near)
     if isinstance(path, str):  # the full name is tried before the same name as a path
         found = [position for position in found if len(position) == 1] or found
     if len(found) > 1:
@@ -537,7 +539,8 @@ def _index(siblings: _Siblings, name: str) -> int:
     for at, column in enumerate(siblings):
         if column.name.lower() == wanted:
             return at
-    raise UnknownColumn(f"there is no column {name!r} to place it after", column=name)
+    near = did_you_mean(name, [column.name for column in siblings])
+    raise UnknownColumn(f"there is no column {name!r} to place it after", column=name, **near)
 
 
 def _refuse_existing(siblings: _Siblings, name: str) -> None:

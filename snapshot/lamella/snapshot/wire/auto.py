@@ -58,14 +58,20 @@ class AutoAction(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AutoVerdict(Struct, frozen=True, kw_only=True):
-    """What is decided about a candidate, and why. ``saved_bytes``, ``cost_bytes``: what it would have saved the filters
-    of the last ``payback_days``, and what it takes; a block that is opened counts 4 MiB more."""
+    """What is decided about a candidate, and why.
+
+    ``saved_bytes``, ``saved_blocks``: bytes of files that the filters of the last ``payback_days`` would have read less
+    (negative: more), and blocks that they would not have opened. ``cost_bytes``, ``cost_blocks``: bytes that are read
+    and written to do it, and blocks that are opened. A decision compares the sums in which a block counts 4 MiB.
+    """
 
     candidate: Candidate
     decision: AutoDecision
     reason: str
     saved_bytes: float = 0.0
+    saved_blocks: float = 0.0
     cost_bytes: float = 0.0
+    cost_blocks: float = 0.0
 
 
 class AutoBudget(Struct, frozen=True, kw_only=True):
