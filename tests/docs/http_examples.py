@@ -296,6 +296,9 @@ def _other_protocols(call: Callable[..., Any], key: str) -> None:
     )
     for name in ("iceberg_namespaces", "iceberg_namespace", "iceberg_tables"):
         call(name)
+    for name in ("iceberg_namespaces_of_exports", "iceberg_namespace_of_exports", "iceberg_tables_of_exports"):
+        call(name)
+    call("load_exported_table", refused=406)  # nobody exported it
     call("load_iceberg_table", query={"snapshots": "refs"})
     call("iceberg_credentials")
     planned = call("plan_table_scan", {"filter": {"type": "eq", "term": "country", "value": "DE"}})
