@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
@@ -81,6 +82,35 @@ def test_files_of_all_formats_make_one_commit(append: Command, make_table: MakeT
         *({"id": 10 + n, "t": None} for n in range(9)),
     ]
     assert [entry.operation for entry in table.snapshots()] == ["append", "create"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow"])
+def test_rows_come_from_standard_input(append: Command, make_table: MakeTable, kind: str) -> None:
+    """In each format, also many; text with line ends and a header of several lines are read as from a file."""
+    rows = pa.table({"id": range(50_000), "a\nb": [f"t{n}\n{n}" for n in range(50_000)]})
+    table = make_table(**{"id": "int64", "a\nb": "string"})
+    sink = io.BytesIO()
+    if kind == "csv":
+        pyarrow.csv.write_csv(rows, sink)
+    elif kind == "parquet":
+        pq.write_table(rows, sink)
+    elif kind == "jsonl":
+        sink.write("".join(json.dumps(row) + "\n" for row in rows.to_pylist()).encode())
+    else:
+        sink.write(stream_of(rows))
+    done = append(table, "-", "--format", kind, stdin=sink.getvalue())
+    assert done.exit_code == 0, done.output
+    assert rows_of(table) == rows.to_pylist()
+
+
+def test_standard_input_that_is_not_of_the_format_is_refused(append: Command, make_table: MakeTable) -> None:
+    """With what is wrong; nothing is appended."""
+    table = make_table(id="int64")
+    for kind in ("csv", "jsonl", "parquet", "arrow"):
+        done = append(table, "-", "--format", kind, stdin=b"id\nx\xff\n")
+        assert done.exit_code == 1
+        assert done.stderr.startswith("error: -: "), done.stderr
+    assert table.info().row_count == 0
 
 
 def test_texts_are_read_as_what_the_columns_hold(append: Command, make_table: MakeTable, tmp_path: Path) -> None:

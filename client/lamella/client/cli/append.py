@@ -70,8 +70,9 @@ def append(
 ) -> None:
     """Append the rows of local files as sorted blocks, all in one commit.
 
-    FILE is Parquet, CSV with a header, JSON lines or Arrow IPC (Feather), as its name says; "-" is an Arrow stream on
-    standard input. CSV and JSON lines may be compressed (.gz). If a row does not fit, nothing is appended.
+    FILE is Parquet, CSV with a header, JSON lines or Arrow IPC (Feather), as its name says; "-" is standard input, an
+    Arrow stream unless --format says otherwise. Files of CSV and JSON lines may be compressed (.gz). If a row does not
+    fit, nothing is appended.
     """
     from lamella.client.write.files import FileRows
 

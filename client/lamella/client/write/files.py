@@ -6,13 +6,15 @@ import csv
 import io
 import math
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal, NamedTuple, cast
 
 import msgspec
 import pyarrow as pa
@@ -27,7 +29,7 @@ from lamella.snapshot.schema.types import PER_SECOND
 
 FileFormat = Literal["parquet", "csv", "jsonl", "arrow"]
 
-#: The path of standard input, which has an Arrow stream.
+#: The path of standard input.
 STANDARD_INPUT: Final = "-"
 _ENDINGS: Final[dict[str, FileFormat]] = {
     ".parquet": "parquet",
@@ -97,9 +99,7 @@ _Reader = Callable[[str, "Schema | None", "str | None"], Iterator[Any]]
 def _reader(path: str, kind: FileFormat | None) -> _Reader:
     readers: dict[FileFormat, _Reader] = {"parquet": _parquet, "csv": _csv, "jsonl": _json_lines, "arrow": _arrow}
     if path == STANDARD_INPUT:
-        if kind not in (None, "arrow"):
-            raise InvalidRequest(f"standard input is an Arrow stream, not {kind}")
-        return _arrow
+        return readers[kind or "arrow"]
     found = kind or _ENDINGS.get(Path(_COMPRESSED.sub("", path)).suffix.lower())
     if found is None:
         raise InvalidRequest(f"the name of {path} does not tell its format; give --format", path=path)
@@ -122,8 +122,29 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
 
 
+@contextmanager
+def _bytes_of(path: str) -> Iterator[BinaryIO]:
+    """Open a file, decompressed, or standard input as it is; only to be read from begin to end."""
+    if path == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    with pa.input_stream(path, compression="detect") as source, io.BufferedReader(source) as file:
+        yield cast(BinaryIO, file)
+
+
+@contextmanager
+def _seekable(path: str) -> Iterator[str | BinaryIO]:
+    """Return a file that can be read at any place; standard input is copied to a temporary one."""
+    if path != STANDARD_INPUT:
+        yield path
+        return
+    with tempfile.TemporaryFile() as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+        yield file
+
+
 def _parquet(path: str, _schema: Schema | None, _delimiter: str | None) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+    with _seekable(path) as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
         yield _empty(file.schema_arrow)
         yield from file.iter_batches(_BATCH_ROWS)
 
@@ -156,22 +177,61 @@ def _stream(source: BinaryIO) -> Iterator[pa.RecordBatch]:
 def _csv(path: str, schema: Schema | None, delimiter: str | None) -> Iterator[pa.RecordBatch]:
     by_name = "\t" if Path(_COMPRESSED.sub("", path)).suffix.lower() == ".tsv" else ","
     separator = delimiter or by_name
-    types = {} if schema is None else _field_types(_header(path, separator), schema)
-    options = pa.csv.ConvertOptions(
-        column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
-    )
-    parsing = pa.csv.ParseOptions(delimiter=separator, newlines_in_values=True)
-    with pa.csv.open_csv(path, parse_options=parsing, convert_options=options) as reader:
-        yield _empty(reader.schema)
-        yield from reader
+    with _bytes_of(path) as source:
+        header = _header(source, separator)
+        types = {} if schema is None else _field_types(header.names, schema)
+        options = pa.csv.ConvertOptions(
+            column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        )
+        parsing = pa.csv.ParseOptions(delimiter=separator, newlines_in_values=True)
+        whole = io.BufferedReader(_Joined(header.data, source))
+        with pa.csv.open_csv(whole, parse_options=parsing, convert_options=options) as reader:
+            yield _empty(reader.schema)
+            yield from reader
 
 
-def _header(path: str, separator: str) -> list[str]:
-    with (
-        pa.input_stream(path, compression="detect") as source,
-        io.TextIOWrapper(source, "utf-8-sig", newline="") as text,
-    ):
-        return next(csv.reader(text, delimiter=separator), [])
+class _Header(NamedTuple):
+    """The names of the columns of a CSV file, and the bytes that were read to find them."""
+
+    names: list[str]
+    data: bytes
+
+
+def _header(source: BinaryIO, separator: str) -> _Header:
+    lines: list[bytes] = []
+
+    def texts() -> Iterator[str]:
+        for line in source:
+            lines.append(line)
+            yield line.decode("utf-8-sig" if len(lines) == 1 else "utf-8")
+
+    try:
+        names = next(csv.reader(texts(), delimiter=separator), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SchemaMismatch(f"the header cannot be read: {error}") from error
+    return _Header(names, b"".join(lines))
+
+
+class _Joined(io.RawIOBase):
+    """Bytes that were read already, and those that follow them."""
+
+    def __init__(self, data: bytes, rest: BinaryIO) -> None:
+        super().__init__()
+        self._parts = [io.BytesIO(data), rest]
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what comes next; 0 at the end."""
+        while self._parts:
+            data = self._parts[0].read(len(buffer))
+            if data:
+                buffer[: len(data)] = data
+                return len(data)
+            del self._parts[0]
+        return 0
 
 
 def _field_types(header: Sequence[str], schema: Schema) -> dict[str, Any]:
@@ -187,7 +247,7 @@ def _json_lines(path: str, schema: Schema | None, _delimiter: str | None) -> Ite
     decoder = msgspec.json.Decoder(float_hook=Decimal if any(map(_has_decimal, columns)) else float)
     by_name = {column.name.lower(): column for column in columns}
     rows: list[dict[str, Any]] = []
-    with pa.input_stream(path, compression="detect") as source, io.BufferedReader(source) as lines:
+    with _bytes_of(path) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
