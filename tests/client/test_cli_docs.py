@@ -22,6 +22,7 @@ SHARED: dict[str, Callable[[str, set[str]], bool]] = {
     "Options of commands that rewrite rows": lambda _name, own: "--engine" in own,
     "Options of compact, recluster and purge": lambda _name, own: {"--max-blocks", "--dry-run"} <= own,
     "Options of tag create and tag move": lambda name, _own: name in ("lamella tag create", "lamella tag move"),
+    "Options of every import": lambda name, _own: name.startswith("lamella import "),
     "Options of every schema change": lambda name, _own: (
         name.startswith("lamella schema ") and name.split()[2] not in ("show", "add-check")
     ),

@@ -109,7 +109,7 @@ def test_standard_input_that_is_not_of_the_format_is_refused(append: Command, ma
     for kind in ("csv", "jsonl", "parquet", "arrow"):
         done = append(table, "-", "--format", kind, stdin=b"id\nx\xff\n")
         assert done.exit_code == 1
-        assert done.stderr.startswith("error: -: "), done.stderr
+        assert done.stderr.startswith("error: -"), done.stderr
     assert table.info().row_count == 0
 
 

@@ -28,7 +28,7 @@ def import_group() -> None:
 def _import_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the patterns and options of every import; the command gets them as ``include``, ``exclude``, ``options``."""
     decorators = (
-        click.argument("include", metavar="[PATTERN...]", nargs=-1),
+        click.argument("include", metavar="PATTERN...", nargs=-1),
         click.option("--into", metavar="NAMESPACE", help="The namespace of all tables. Default: the database's name."),
         click.option("--exclude", metavar="PATTERN", multiple=True, help="Leave these tables out; may be repeated."),
         click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing."),
