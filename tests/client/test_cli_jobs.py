@@ -181,6 +181,35 @@ def test_schedules_are_set_listed_and_dropped() -> None:
     assert Run({})("schedule", "drop", "db.t", "s").output == "schedule s is dropped\n"
 
 
+def test_a_schedule_is_run_now_as_it_is_stored() -> None:
+    """With its arguments and limits, once; also while it is disabled. `--wait` waits for the job."""
+    info = wire.ScheduleInfo(
+        name="s",
+        kind="vacuum",
+        arguments={"execute": True},
+        time_zone="UTC",
+        enabled=False,
+        priority=2,
+        created_ms=1,
+        every_s=60,
+        max_attempts=5,
+        timeout_s=30,
+    )
+    run = Run(info, JOB)
+    assert run("schedule", "run", "db.t", "s").output == "job j1 is running\n"
+    assert run.body == {
+        "kind": "vacuum",
+        "table": "db.t",
+        "arguments": {"execute": True},
+        "priority": 2,
+        "max_attempts": 5,
+        "timeout_s": 30,
+        "unique": True,
+    }
+    assert Run(info, JOB, FAILED)("schedule", "run", "db.t", "s", "--wait").exit_code == 1
+    assert Run(info, JOB, DONE)("schedule", "run", "db.t", "s", "--wait").exit_code == 0
+
+
 def test_policies_are_set_shown_and_dropped(tmp_path: Path) -> None:
     """From a file or standard input; the last check is shown with its reasons."""
     policy = wire.Policy(compact=wire.CompactRule(small_blocks=5))

@@ -360,6 +360,22 @@ def list_schedules(session: Session, table: str) -> None:
     )
 
 
+@schedule.command("run")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@click.option("--wait", "waits", is_flag=True, help="Wait until the job ends; exit status 1 unless it succeeded.")
+@with_session()
+def run_schedule(session: Session, table: str, name: str, waits: bool) -> None:
+    """Submit the job of a schedule now. Its next time stays."""
+    made = session.lake.table(table).run_schedule(name)
+    if waits:
+        _wait(session, made.job_id, None)
+    elif session.as_data:
+        session.emit(made)
+    else:
+        click.echo(f"job {made.job_id} is {made.state}")
+
+
 @schedule.command("drop")
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.argument("name")

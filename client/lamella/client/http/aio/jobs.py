@@ -275,6 +275,27 @@ class AsyncTableSchedules:
         """
         return await self._lake.run(put_schedule_call(self._name, name, schedule))
 
+    async def run_schedule(self, name: str, *, idempotency_key: str | None = None) -> JobInfo:
+        """Submit the job of a schedule now, also of a disabled one; its next time stays. If the same job waits or runs
+        already, it is returned. Raises ScheduleNotFound, TableNotFound.
+
+        Example:
+            >>> (await table.run_schedule("nightly")).kind
+            'compact'
+        """
+        found = await self._lake.run(schedule_call(self._name, name))
+        request = submit_job_request(
+            found.kind,
+            str(self._name),
+            found.arguments,
+            found.priority,
+            found.max_attempts,
+            found.timeout_s,
+            delay_s=0,
+            unique=True,
+        )
+        return await self._lake.run(submit_job_call(request), idempotency_key)
+
     async def drop_schedule(self, name: str, *, idempotency_key: str | None = None) -> None:
         """Drop a schedule; jobs that it submitted stay. Raises ScheduleNotFound, TableNotFound.
 
