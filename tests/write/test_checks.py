@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import msgspec
+import polars
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lamella.client import Lamella
+from lamella.client import Lamella, col
 from lamella.client.http import Table
 from lamella.client.jobs.context import JobContext
 from lamella.client.jobs.rewrite import compact
@@ -63,6 +67,38 @@ CONDITIONS: dict[str, Callable[[int | None], bool | None]] = {
     "(a + 1) % 2 = 0": lambda a: None if a is None else a % 2 == 1,
     "CASE WHEN a = 3 THEN false ELSE true END": lambda a: a != 3,
 }
+
+
+def test_an_expression_is_a_condition(make_table: MakeTable) -> None:
+    """Of ours, pyarrow and Polars, or a tree; the table has the SQL text that means the same."""
+    table = make_table(a="int64", s="string", x="float64", day="date")
+    conditions: list[tuple[Any, str]] = [
+        ((col("a") > 0) | col("a").is_null(), "`a` > 0 OR `a` IS NULL"),
+        (col("s").is_in(["it's", "b"]), "`s` IN ('it\\'s', 'b')"),
+        (col("day") >= dt.date(2024, 1, 1), "`day` >= DATE '2024-01-01'"),
+        (pyarrow.compute.field("a") < 9, "`a` < 9"),
+        (polars.col("x") <= 1.5, "`x` <= CAST('1.5' AS DOUBLE)"),
+        ({"type": "not-null", "term": "s"}, "`s` IS NOT NULL"),
+    ]
+    for number, (condition, text) in enumerate(conditions):
+        table.add_check(f"c{number}", condition)
+        assert table.schema().schema.checks[number] == Check(name=f"c{number}", condition=text)
+    day = dt.date(2024, 1, 1)
+    table.append({"a": [1, None], "s": ["it's", "b"], "x": [1.5, None], "day": [day, None]})
+    for name, value in (
+        ("a", 0),
+        ("a", 9),
+        ("s", "c"),
+        ("x", 1.6),
+        ("x", math.nan),
+        ("s", None),
+        ("day", dt.date(2023, 1, 1)),
+    ):
+        row = {"a": 1, "s": "b", "x": 1.0, "day": day, name: value}
+        with pytest.raises(CheckViolation):
+            table.append([row])
+    with pytest.raises(UnknownColumn):
+        table.add_check("d", col("b") > 0)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

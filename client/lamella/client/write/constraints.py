@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from lamella.client.filters import plain_filter
 from lamella.client.rewrite.commit import TableState
 from lamella.snapshot.commit.constraints import added_check
-from lamella.snapshot.errors import CheckViolation, NewMatches, SchemaConflict
+from lamella.snapshot.errors import CheckViolation, InvalidRequest, NewMatches, SchemaConflict
+from lamella.snapshot.expression import bind, read_filter, sql_of
 from lamella.snapshot.row_checks import check_filter, violation
-from lamella.snapshot.schema import Check
+from lamella.snapshot.schema import Check, Schema
 from lamella.snapshot.schema.evolution import evolve
 from lamella.snapshot.wire import SchemaUpdate
 
@@ -24,6 +26,20 @@ if TYPE_CHECKING:
 
 _TRIES: Final = 20
 _MAX_SHOWN: Final = 300
+
+
+def condition_text(condition: Any, schema: Schema) -> str:
+    """Return a condition that is a tree or an expression as SQL text, which means the same for a table.
+
+    Raises:
+        InvalidRequest: there is no such text.
+        InvalidFilter, UnknownColumn, FilterTypeMismatch: the condition cannot be read.
+    """
+    predicate = read_filter(plain_filter(condition))
+    text = sql_of(predicate)
+    if bind(read_filter(text), schema) != bind(predicate, schema):
+        raise InvalidRequest(f"the condition cannot be written as SQL ({text} means something else): give SQL text")
+    return text
 
 
 def add_check(
