@@ -131,8 +131,8 @@ def require_counted_deletes(head: Snapshot) -> None:
     """
     if head.summary.deleted_row_count is None:
         raise NotExpressible(
-            "the table has blocks with several deletion vectors, or with an unknown number of deleted rows: rewrite them"
-            " (lamella purge --min-deleted-share 0)",
+            "the table has blocks with several deletion vectors, or with an unknown number of deleted rows: rewrite"
+            " them (lamella purge --min-deleted-share 0)",
             features=[DELETES],
         )
 
