@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
@@ -180,6 +182,54 @@ def test_errors_are_one_line(run: Run) -> None:
         assert result.stdout == ""
         assert result.stderr.startswith("error: ")
         assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_misspelt_table_is_named_with_a_similar_one(run: Run) -> None:
+    """By the service; a name in the query that is no table is left to DuckDB."""
+    assert "there is no table db.tt" in run("sql", "SELECT 1 FROM db.tt", status=1).stderr
+    assert "did you mean db" in run("sql", "SELECT 1 FROM dbb.t", status=1).stderr
+    assert "namespace" in run("sql", 'SELECT 1 FROM db.t JOIN "nowhere".t USING (id)', status=1).stderr
+    assert "Binder Error" in run("sql", "SELECT x.id FROM db.t AS y", status=1).stderr
+
+
+def test_messages_of_duckdb_show_no_other_query(run: Run) -> None:
+    """They are those of the query that was given, and say what to do with words of SQL."""
+    shown = run("sql", "SELECT max(at) FROM db.t", status=1).stderr
+    assert (
+        shown
+        == 'error: Parser Error: syntax error at or near ")"; names that are words of SQL need quotes, such as "at"\n'
+    )
+    assert "EXPLAIN" not in run("sql", "SELECT idd FROM db.t", status=1).stderr
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_are_shown_in_any_unit(run: Run, unit: str) -> None:
+    """Of a query's own types, and inside of others."""
+    name = {"s": "TIMESTAMP_S", "ms": "TIMESTAMP_MS", "us": "TIMESTAMP", "ns": "TIMESTAMP_NS"}[unit]
+    at = f"'2025-01-01 00:55:00'::{name}"
+    query = f"SELECT {at} AS one, [{at}] AS several, {{'a': {at}}} AS part"
+    shown = "2025-01-01T00:55:00"
+    assert json.loads(run("sql", query, "-o", "json").stdout) == {
+        "one": shown,
+        "several": [shown],
+        "part": {"a": shown},
+    }
+
+
+def test_times_of_tables_are_shown_in_any_unit(tmp_path: Path) -> None:
+    """Also those that a file has in nanoseconds, as pandas writes them."""
+    with Lamella.embedded(tmp_path / "lake") as opened:
+        units = ("ms", "us", "ns")
+        at = datetime(2025, 1, 1, 0, 55)  # noqa: DTZ001  # a time without a zone
+        rows = pa.table({unit: pa.array([at], pa.timestamp(unit)) for unit in units} | {"id": [1]})
+        opened.create_namespace("db")
+        columns = {unit: f"timestamp_ntz({unit})" for unit in units} | {"id": "int64"}
+        opened.create_table("db.t", schema=columns)
+        pq.write_table(rows, tmp_path / "a.parquet", version="2.6")
+        opened.table("db.t").register([f"file://{tmp_path}/a.parquet"])
+        for words in (["sql", "SELECT * FROM db.t"], ["scan", "db.t"]):
+            result = CliRunner().invoke(cli, [*words, "-o", "json", "--url", opened.url])
+            assert json.loads(result.stdout) == {**dict.fromkeys(units, "2025-01-01T00:55:00"), "id": 1}, result.output
 
 
 def test_without_duckdb_the_error_says_what_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,6 +109,7 @@ def documented(examples: dict[str, Any], s3: S3Server) -> dict[str, Any]:
         replaced = {
             re.escape(s3.endpoint_url): "https://s3.eu-central-1.amazonaws.com",
             r"lamella_[A-Za-z0-9_-]{40,}": "lamella_...",
+            r'"version": "\d+\.\d+\.\d+[^"]*"': '"version": "9.9.9"',  # a release has to name no other
             r"(Signature=|AWSAccessKeyId=)[^&\"\\\\]*": r"\1...",
         }
         EXAMPLES.write_text(written(examples, replaced), encoding="utf-8")

@@ -7,8 +7,9 @@ from random import Random
 import msgspec
 import pytest
 
+from lamella.snapshot.expression import bind, read_filter, read_sql, read_tree, sql_of, tree_of
 from lamella.snapshot.expression import nodes as n
-from lamella.snapshot.expression import read_sql, read_tree, sql_of, tree_of
+from lamella.snapshot.schema import Column, Schema
 from support import generate
 
 A = n.Ref("a")
@@ -51,3 +52,15 @@ def test_sql_reads_back_as_the_same_sql(text: str) -> None:
 def test_comparisons_with_null_are_null_in_a_tree() -> None:
     """A tree has no comparison with null (there it stands for infinity), so the constant null takes its place."""
     assert read_tree(tree_of(n.Compare("eq", A, n.Literal("null")))) == n.Constant(None)
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**64, 10**30, -(2**63) - 1, -(10**25)])
+@pytest.mark.parametrize("column", ["a", "d", "x", "u"])
+def test_integers_of_any_size_are_written_in_every_form(column: str, number: int) -> None:
+    """MessagePack has none of more than 64 bits: these are decimals in a tree, and mean the same."""
+    columns = {"a": "int64", "d": "decimal(38,0)", "x": "float64", "u": "uint64"}
+    schema = Schema.assign(tuple(Column(name=name, type=type) for name, type in columns.items()))
+    for given in (f"{column} > {number}", {"type": "gt", "term": column, "value": number}):
+        predicate = read_filter(given)
+        tree = msgspec.msgpack.decode(msgspec.msgpack.encode(tree_of(predicate)))
+        assert bind(read_filter(tree), schema) == bind(predicate, schema)

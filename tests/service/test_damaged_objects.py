@@ -25,8 +25,8 @@ BLOCKS = 40
 #: Block 16 has such a row; the index rules out the others that may, by their bounds.
 FILTER = "a = 165"
 #: Questions that the undamaged table, too, refuses: it has no cluster key, Delta Sharing signs what is on S3,
-#: and a file is registered once.
-REFUSED = 4
+#: a file is registered once, and nobody exported the table for Iceberg clients.
+REFUSED = 5
 
 Damage = Callable[[bytes], bytes | None]
 

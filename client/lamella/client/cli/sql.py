@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from lamella.client.scan import Scan
 
 _PAIR: Final = re.compile(r'(\w+|"[^"]+")\s*\.\s*(\w+|"[^"]+")')
+#: What follows FROM or JOIN.
+_READ: Final = re.compile(r'\b(?:FROM|JOIN)\s+(\w+|"[^"]+")\s*\.\s*(\w+|"[^"]+")', re.IGNORECASE)
+_QUOTE: Final = '"'
 _ATOM: Final = r"(\w+) (?:(=|<|>|<=|>=) (-?\d{1,18}|'[^'\\\x00-\x1f]*')|(IS NOT NULL))"
 #: One comparison, or several that are joined by AND.
 _CONJUNCTION: Final = re.compile(rf"\({_ATOM}\)|\(\({_ATOM}\)(?: AND \({_ATOM}\))+\)")
@@ -79,7 +82,10 @@ def sql(
             return
         result = _run(query, {name: scan.schema for name, scan in tables.items()}, needs, scans)
     except duckdb.Error as error:
-        raise click.ClickException(str(error)) from error
+        for name in _read(query):
+            if name not in tables:
+                session.lake.table(name).info()  # raises the service's error, which names a similar one
+        raise click.ClickException(_message(error)) from error
     write_rows(session.form, result.schema.names, _json_rows(result))
 
 
@@ -185,6 +191,17 @@ def _named(lake: Lamella, query: str) -> list[str]:
     pairs = {(first.strip('"'), second.strip('"')) for first, second in _PAIR.findall(query)}
     known = {space.name for space in lake.namespaces()} & {first for first, _ in pairs}
     return sorted(f"{space}.{name}" for space in known for name in lake.tables(space) if (space, name) in pairs)
+
+
+def _read(query: str) -> list[str]:
+    """Return what a query reads from, as far as it looks like tables of the service."""
+    return [f"{space.strip(_QUOTE)}.{name.strip(_QUOTE)}" for space, name in _READ.findall(query)]
+
+
+def _message(error: Exception) -> str:
+    """Return DuckDB's message without its copy of the query, which is not the one that was given."""
+    text = str(error).partition("\n\nLINE ")[0]
+    return f'{text}; names that are words of SQL need quotes, such as "at"' if text.startswith("Parser Error") else text
 
 
 def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

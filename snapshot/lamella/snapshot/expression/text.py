@@ -343,6 +343,8 @@ def _operand_tree(term: Term) -> Any:
 
 def _literal_tree(literal: Literal) -> Any:
     value, kind = literal.value, literal.kind
+    if kind == "integer" and isinstance(value, int) and not -_INT64 <= value < 2 * _INT64:
+        value, kind = str(value), "decimal"  # as in SQL; MessagePack has no larger integers
     if kind == "text" or (kind == "integer" and isinstance(value, int) and not -_INT64 <= value < _INT64):
         return value
     if isinstance(value, float) and not math.isfinite(value):

@@ -97,13 +97,14 @@ def _leaf(array: Any, dtype: DataType) -> list[Any]:
     if name == "decimal":
         return _each(array, lambda value: format(value, "f"))
     if name == "date":
-        return _each(array.cast(pa.int32()), _date)
+        return _each(array.cast(pa.date32()).cast(pa.int32()), _date)
     if name == "time":
         ticks = array.cast(pa.int32() if array.type.bit_width == 32 else pa.int64())
-        return _each(ticks, lambda value: _clock(value, PER_SECOND[dtype.unit]))
+        per_second = _per_second(array)
+        return _each(ticks, lambda value: _clock(value, per_second))
     if name in ("timestamp", "timestamp_ntz"):
-        zone = "Z" if name == "timestamp" else ""
-        return _each(array.cast(pa.int64()), lambda value: _moment(value, PER_SECOND[dtype.unit]) + zone)
+        zone, per_second = "Z" if name == "timestamp" else "", _per_second(array)
+        return _each(array.cast(pa.int64()), lambda value: _moment(value, per_second) + zone)
     if name in _TEXTS:
         return _each(array.cast(pa.binary()), lambda value: value.decode("utf-8", "replace"))
     if name in _BYTES:
@@ -111,6 +112,12 @@ def _leaf(array: Any, dtype: DataType) -> list[Any]:
     if name == "uuid":
         return _each(array, lambda value: str(uuid.UUID(bytes=value)))
     return list(array.to_pylist())  # booleans and integers
+
+
+def _per_second(array: Any) -> int:
+    """Returns the ticks of a second in an array, whose unit may be another one than the column's."""
+    unit: str = array.type.unit
+    return 1 if unit == "s" else PER_SECOND[unit]
 
 
 def _each(array: Any, convert: Callable[[Any], Any]) -> list[Any]:
