@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Protocol
 
 import pytest
 
 from lamella.client import AsyncLamella, Lamella
 from lamella.client.http import RetryPolicy
+from lamella.client.http import transport as transports
 from lamella.client.http.httpx_transport import HttpxTransport
 from lamella.client.http.transport import HttpRequest, HttpResponse, PooledTransport, TransportFailure
 from lamella.snapshot.errors import BodyTooLarge, OutcomeUnknown, Unavailable
@@ -104,10 +106,25 @@ def test_an_idle_connection_that_the_service_closed_is_replaced(scripted: Script
     transport = PooledTransport(server.url)
     transport.send(GET)
     # Wait for the other side's end of the connection; only then is it certain to be stale.
-    select.select([transport._idle[0].sock], [], [], 10)
+    select.select([transport._idle[0][0].sock], [], [], 10)
     assert transport.send(POST).status == 200
     transport.close()
     assert [r.connection for r in server.received] == [0, 1]
+
+
+def test_a_connection_that_the_service_may_be_closing_is_not_used(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that is sent just then would be lost; it gets another connection."""
+    now_s = [100.0]
+    monkeypatch.setattr(transports, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    server = scripted(Reply(raw=ok()), Reply(raw=ok()), Reply(raw=ok()))
+    transport = PooledTransport(server.url)
+    for after_s in (0.0, transports.MAX_IDLE_S - 0.1, transports.MAX_IDLE_S):
+        now_s[0] += after_s
+        assert transport.send(POST).status == 200
+    transport.close()
+    assert [r.connection for r in server.received] == [0, 0, 1]
 
 
 def test_connections_end_with_their_transport(scripted: Scripted) -> None:
@@ -115,7 +132,7 @@ def test_connections_end_with_their_transport(scripted: Scripted) -> None:
     server = scripted(Reply(raw=ok()))
     transport = PooledTransport(server.url)
     transport.send(GET)
-    sock = transport._idle[0].sock
+    sock = transport._idle[0][0].sock
     assert sock.fileno() >= 0
     del transport
     gc.collect()

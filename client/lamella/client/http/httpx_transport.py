@@ -8,6 +8,7 @@ import httpx2
 
 from lamella.client.http.transport import (
     CUT_OFF,
+    MAX_IDLE_S,
     HttpRequest,
     HttpResponse,
     TransportFailure,
@@ -38,6 +39,7 @@ class HttpxTransport:
                 timeout=self._timeout_s,
                 trust_env=False,
                 verify=self._ssl_context if self._ssl_context is not None else True,
+                limits=httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=MAX_IDLE_S),
             )
         begun = False
         min_timeout_s = max(self._timeout_s, request.min_timeout_s or 0)

@@ -35,6 +35,9 @@ _MEANINGS: Final[dict[MapVerdict, str]] = {
     "NONE": "no row matches: not read",
     "UNKNOWN": "not decided",
 }
+#: What the picture says of its colours.
+_LEGEND: Final = {verdict: meaning for verdict, meaning in _MEANINGS.items() if verdict != "UNKNOWN"}
+_LEGEND_WIDTH: Final = 150
 
 
 class MapBlock(msgspec.Struct, frozen=True):
@@ -86,6 +89,19 @@ class TableMap(msgspec.Struct, frozen=True, kw_only=True):
             '<svg'
         """
         parts, height = self._bars() if self.column is not None else self._tiles()
+        if self.column is not None:
+            height += 14
+            parts += [
+                _label(4, height, self.first),
+                _label(_WIDTH // 2, height, self.column, anchor="middle"),
+                _label(_WIDTH - 4, height, self.last, anchor="end"),
+            ]
+        height += 18
+        for number, (verdict, meaning) in enumerate(_LEGEND.items()):
+            x = 4 + number * _LEGEND_WIDTH
+            parts.append(f'<rect x="{x}" y="{height - 9}" width="10" height="10" fill="{_COLOURS[verdict]}"/>')
+            parts.append(_label(x + 14, height, meaning))
+        height += 5
         title = f"{self.selected_blocks:,} of {self.block_count:,} blocks"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
@@ -94,16 +110,10 @@ class TableMap(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _repr_html_(self) -> str:
-        """The picture with a caption and what its colours mean, for notebooks."""
+        """The picture with a caption, for notebooks."""
         caption = f"{self.selected_blocks:,} of {self.block_count:,} blocks in {len(self.segments):,} segments"
-        axis = "" if self.column is None else f", by {self.column} from {self.first} to {self.last}"
-        square = "display: inline-block; width: 10px; height: 10px; margin: 0 4px 0 12px; background:"
-        legend = "".join(
-            f'<span style="{square} {_COLOURS[verdict]}"></span>{meaning}'
-            for verdict, meaning in _MEANINGS.items()
-            if verdict != "UNKNOWN"
-        )
-        return f"<div><div>{escaped(caption + axis)}</div>{self.to_svg()}<div>{legend}</div></div>"
+        axis = "" if self.column is None else f", by {self.column}"
+        return f"<div><div>{escaped(caption + axis)}</div>{self.to_svg()}</div>"
 
     def _bars(self) -> tuple[list[str], int]:
         """The blocks as bars from minimum to maximum, below one another where they overlap, segment by segment."""
@@ -139,6 +149,10 @@ class TableMap(msgspec.Struct, frozen=True, kw_only=True):
                 f'fill="{colour}" fill-opacity="{opacity:.2f}"><title>{escaped(text)}</title></rect>'
             )
         return parts, max(-(-len(self.segments) // across), 1) * _TILE
+
+
+def _label(x: int, y: int, text: str, *, anchor: str = "start") -> str:
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="#6b7280">{escaped(text)}</text>'
 
 
 def _rect(block: MapBlock, x: float, y: float, width: float, height: int) -> str:

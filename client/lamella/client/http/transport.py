@@ -17,6 +17,7 @@ import os
 import select
 import ssl
 import threading
+import time
 import weakref
 from collections.abc import Generator
 from pathlib import Path
@@ -203,6 +204,11 @@ Steps = Generator[Send | Wait, Outcome | None, Answer]
 # settings from the environment, follow redirects or handle cookies: a metadata service needs none of these.
 
 
+#: A connection that was unused for longer is not used again: a service closes it after five seconds by default
+#: (``keep_alive_s``), and a request that is sent in that moment is lost.
+MAX_IDLE_S: Final = 4.0
+
+
 class PooledTransport:
     """A thread-safe pool of connections to one service; also closed when it is garbage-collected.
 
@@ -220,7 +226,8 @@ class PooledTransport:
         self._max_idle = max_idle
         self._ssl_context = ssl_context
         self._lock = threading.Lock()
-        self._idle: list[http.client.HTTPConnection] = []
+        #: Unused connections, and since when.
+        self._idle: list[tuple[http.client.HTTPConnection, float]] = []
         self._pid = os.getpid()
         weakref.finalize(self, _close_all, self._idle)  # a Spark DataFrame has no point at which it could be closed
 
@@ -284,8 +291,8 @@ class PooledTransport:
                     self._pid = os.getpid()
                 if not self._idle:
                     return None
-                connection = self._idle.pop()
-            if _is_quiet(connection):
+                connection, since_s = self._idle.pop()
+            if time.monotonic() - since_s < MAX_IDLE_S and _is_quiet(connection):
                 return connection
             connection.close()
 
@@ -293,14 +300,14 @@ class PooledTransport:
         with self._lock:
             if self._pid == os.getpid() and len(self._idle) < self._max_idle and connection.sock is not None:
                 connection.sock.settimeout(self._timeout_s)
-                self._idle.append(connection)
+                self._idle.append((connection, time.monotonic()))
                 return
         connection.close()
 
 
-def _close_all(connections: list[http.client.HTTPConnection]) -> None:
+def _close_all(connections: list[tuple[http.client.HTTPConnection, float]]) -> None:
     while connections:
-        connections.pop().close()
+        connections.pop()[0].close()
 
 
 def _write(connection: http.client.HTTPConnection, request: HttpRequest, timeout: tuple[str, str]) -> bool:
