@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import Final
 
 import msgspec
 
@@ -47,6 +48,7 @@ from lamella.snapshot.source import (
     with_folders,
 )
 from lamella.snapshot.storage import Store
+from lamella.snapshot.storage.location import parse
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import (
     CommitAnswer,
@@ -58,6 +60,8 @@ from lamella.snapshot.wire import (
     RegisterAnswer,
     TableRead,
 )
+
+_LOCAL_WRITERS: Final = 2
 
 
 class Committer:
@@ -108,7 +112,8 @@ class Committer:
             metrics=metrics,
             traces=traces,
             clock=clock,
-            threads=settings.write_threads,
+            # Snapshots on local files keep a processor busy: more threads only take it from each other.
+            threads=_LOCAL_WRITERS if parse(settings.warehouse_url).scheme == "file" else settings.write_threads,
         )
 
     def register(
