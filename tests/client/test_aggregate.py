@@ -128,6 +128,25 @@ def test_the_command_reads_the_rows_that_statistics_leave(lake: Lamella) -> None
     assert "20 to 30" in run("count(*)", "--where", "a > 12", "--mode", "bounded")
 
 
+def test_values_that_python_cannot_hold_are_shown_as_text(tmp_path: Path) -> None:
+    """Nanoseconds, as SQL writes them, in tables and in CSV."""
+    with Lamella.embedded(tmp_path / "lake") as lake:
+        lake.create_namespace("n")
+        lake.create_table("n.t", schema={"at": "timestamp_ntz(ns)", "clock": "time(ns)"})
+        rows = {
+            "at": pa.array([1_735_692_900_000_000_001], pa.timestamp("ns")),
+            "clock": pa.array([1], pa.time64("ns")),
+        }
+        pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+        lake.table("n.t").register([f"file://{tmp_path}/a.parquet"])
+        for form in ("table", "csv"):
+            words = ["aggregate", "n.t", "max(at)", "min(clock)", "--url", lake.url, "-o", form]
+            shown = CliRunner().invoke(cli, words).stdout
+            assert "2025-01-01 00:55:00.000000001" in shown
+            assert "00:00:00.000000001" in shown
+            assert "Nanos" not in shown
+
+
 def test_a_completed_answer_has_the_values_of_statistics(tmp_path: Path) -> None:
     """Of each type, as keys and as results: what the service says, read into Arrow and back, is the same."""
     rows = pa.table(

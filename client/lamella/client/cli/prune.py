@@ -24,7 +24,9 @@ from lamella.client.cli.rows import write_rows
 from lamella.client.http import AggregateResult, PruneResult, Table
 from lamella.client.http.results import python_value
 from lamella.snapshot.errors import LamellaError
+from lamella.snapshot.schema import parse_type
 from lamella.snapshot.stats import Bound
+from lamella.snapshot.stats.bound import from_bound
 from lamella.snapshot.wire import (
     AggregateAnswer,
     AggregateGroup,
@@ -500,8 +502,11 @@ def _cell(type_text: str, value: AggregateValue) -> str:
 
 def _text(type_text: str, bound: Bound | None) -> str:
     value = python_value(type_text, bound)
-    if isinstance(value, Bound):
-        return msgspec.json.encode(value).decode()
+    if isinstance(value, Bound):  # no value of Python's: nanoseconds, years beyond 9999, bytes that are no text
+        from lamella.snapshot.expression import value_text
+
+        dtype = parse_type(type_text)
+        return value_text(dtype, from_bound(dtype, value)).text.strip("'")
     if isinstance(value, bytes):
         return f"X'{value.hex().upper()}'"
     return "null" if value is None else f"{value:,}" if isinstance(value, int) and type_text == "int64" else str(value)
