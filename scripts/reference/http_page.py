@@ -78,7 +78,7 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> Iterator[st
 
 
 def _example(method: str, path: str, operation: dict[str, Any], body: Any) -> Iterator[str]:
-    """A request as it is sent. Its answer is in the OpenAPI document."""
+    """Yield the request of an example. Its answer is in the OpenAPI document."""
     named = {each["name"]: each["example"] for each in operation.get("parameters", ()) if "example" in each}
     yield f"```http\n{method} {path.format_map(named)}\n\n{json.dumps(body, indent=2, ensure_ascii=False)}\n```\n"
 

@@ -12,7 +12,7 @@ import pytest
 
 from lamella.client import AsyncLamella, Lamella
 from lamella.client.http.transaction import PENDING
-from lamella.snapshot.errors import InvalidRequest, QuotaExceeded, TransactionConflict
+from lamella.snapshot.errors import InvalidRequest, OutcomeUnknown, QuotaExceeded, TransactionConflict
 from support.tenants import Tenants
 
 
@@ -66,6 +66,40 @@ def test_every_kind_of_change_can_be_part_of_one(lake: Lamella) -> None:
     with lake.transaction() as tx:
         tx.table("n.a").commit(properties={"owner": "sales"}, operation="set")
     assert lake.table("n.a").info().properties["owner"] == "sales"
+
+
+def test_a_commit_of_unknown_outcome_can_be_repeated(lake: Lamella, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until its answer comes; the changes are committed once."""
+    tx = lake.transaction()
+    tx.table("n.a").append({"x": [4]})
+    send, lost = lake.run, [True]
+
+    def lose_one_answer(call: Any, key: str | None = None) -> Any:
+        answer = send(call, key)
+        if lost.pop():
+            lost.append(False)
+            raise OutcomeUnknown("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(lake, "run", lose_one_answer)
+    with pytest.raises(OutcomeUnknown):
+        tx.commit()
+    answer = tx.commit()
+    assert answer is not None
+    monkeypatch.undo()
+    assert answer.tables[0].snapshot_id == lake.table("n.a").info().snapshot_id
+    assert [row["x"] for row in rows(lake, "n.a")] == [1, 2, 3, 4]
+    with pytest.raises(InvalidRequest, match="has ended"):
+        tx.commit()
+
+
+def test_a_block_may_commit_by_itself(lake: Lamella) -> None:
+    """Its end then does nothing."""
+    with lake.transaction() as tx:
+        tx.table("n.a").append({"x": [4]})
+        tx.commit()
+        assert len(rows(lake, "n.a")) == 4
+    assert len(rows(lake, "n.a")) == 4
 
 
 def test_what_cannot_wait_is_refused(lake: Lamella) -> None:

@@ -27,7 +27,7 @@ class AsyncLamella(AsyncLake):
         """
         return AsyncTable(self, TableName.parse(name))
 
-    def transaction(self, *, idempotency_key: str | None = None) -> AsyncTransaction[AsyncTable]:
+    def transaction(self) -> AsyncTransaction[AsyncTable]:
         """Changes of several tables that happen together or not at all; see
         :meth:`lamella.client.Lamella.transaction`.
 
@@ -38,4 +38,4 @@ class AsyncLamella(AsyncLake):
         """
         from lamella.client.http.transaction import AsyncTransaction
 
-        return AsyncTransaction(self, idempotency_key)
+        return AsyncTransaction(self)

@@ -44,10 +44,8 @@ class Lamella(Lake):
         """
         return Table(self, TableName.parse(name))
 
-    def transaction(self, *, idempotency_key: str | None = None) -> Transaction[Table]:
+    def transaction(self) -> Transaction[Table]:
         """Changes of several tables that happen together or not at all, committed at the end of a ``with`` block.
-
-        ``idempotency_key``: of several transactions with one key, one is committed, and the others return its answer.
 
         Example:
             >>> with lake.transaction() as tx:
@@ -56,7 +54,7 @@ class Lamella(Lake):
         """
         from lamella.client.http.transaction import Transaction
 
-        return Transaction(self, idempotency_key)
+        return Transaction(self)
 
 
 class Table(TableConstraints):

@@ -13,6 +13,7 @@ from lamella.client.filters import plain_filter
 from lamella.client.http.call import Answer, Call, Filter, TableName, make_call
 from lamella.client.http.tables import table_call
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.ids import Ids
 from lamella.snapshot.wire import (
     CommitAnswer,
     CommitRequest,
@@ -72,7 +73,9 @@ class _Changes:
     def __init__(self) -> None:
         self._commits: dict[str, CommitRequest] = {}
         self._reads: list[TableRead] = []
-        self._is_over = False
+        self._call: Call[TransactionAnswer] | None = None
+        self.key = Ids().new_text()
+        self.is_over = False
 
     def take(self, call: Call[Answer]) -> Answer | None:
         """Collect a commit; returns a provisional answer. None: another call, which may be carried out."""
@@ -82,7 +85,7 @@ class _Changes:
                     f"{call.method} {call.template} cannot be part of a transaction: call it on the lake itself"
                 )
             return None
-        if self._is_over:
+        if self.is_over:
             raise InvalidRequest(_COMMITTED)
         parts = call.path.split("/")
         name = str(TableName(unquote(parts[3]), unquote(parts[5])))
@@ -92,7 +95,7 @@ class _Changes:
         if request.added_from is not msgspec.UNSET:
             raise InvalidRequest(f"the change of {name} has too many blocks for a transaction; write larger blocks")
         self._commits[name] = request
-        # Whoever asked gets what the answer of a commit has; the counts are known when the transaction is committed.
+        # The service counts blocks and rows when the transaction is committed.
         provisional = CommitAnswer(
             snapshot_id=PENDING, prev_snapshot_id=None, added=0, removed=0, row_count=0, block_count=0
         )
@@ -100,15 +103,20 @@ class _Changes:
 
     def add_read(self, read: TableRead) -> None:
         """Add what the transaction depends on."""
-        if self._is_over:
+        if self.is_over:
             raise InvalidRequest(_COMMITTED)
         self._reads.append(read)
 
-    def end(self) -> Call[TransactionAnswer] | None:
-        """Return the call that commits the changes; None: there are none. No change is taken any more."""
-        if self._is_over:
+    def end(self, *, is_committed: bool) -> Call[TransactionAnswer] | None:
+        """Return the call that commits the changes; None: there are none. No change is taken any more.
+
+        The same call again while it is unknown whether they are committed: :attr:`key` makes that safe.
+        """
+        if is_committed or (self.is_over and self._call is None):
             raise InvalidRequest(_COMMITTED)
-        self._is_over = True
+        if self._call is not None:
+            return self._call
+        self.is_over = True
         if not self._commits:
             return None
         named = dict(self._commits)
@@ -116,7 +124,8 @@ class _Changes:
             first, request = next(iter(named.items()))
             own = () if request.reads is msgspec.UNSET else request.reads
             named[first] = msgspec.structs.replace(request, reads=(*own, *self._reads))
-        return transaction_call(named)
+        self._call = transaction_call(named)
+        return self._call
 
 
 def transaction_call(changes: Mapping[str, CommitRequest]) -> Call[TransactionAnswer]:
@@ -129,14 +138,13 @@ class Transaction(Generic[T]):
     """Changes of several tables that are committed together; made by :meth:`lamella.client.Lamella.transaction`.
 
     Changes of the tables of :meth:`table` are committed at the end of the ``with`` block, if it raises no error: all of
-    them, or none. A table has one change at most. Until then nobody sees them, the block itself neither; their results
+    them, or none. A table has one change at most. Until then they are not visible, not even in the block; their results
     have the ``snapshot_id`` "pending". Files that were written for a transaction that fails are removed by vacuum.
     Tables that a write creates are created at once.
     """
 
-    def __init__(self, lake: TransactionLake[T], idempotency_key: str | None = None) -> None:
+    def __init__(self, lake: TransactionLake[T]) -> None:
         self._lake = lake
-        self._key = idempotency_key
         self._changes = _Changes()
         self._own: TransactionLake[T] = _collecting(lake, self._changes)
         self._answer: TransactionAnswer | None = None
@@ -156,7 +164,7 @@ class Transaction(Generic[T]):
         return self._own.table(name)
 
     def require_unchanged(self, table: str, filter: Filter = None, *, time_zone: str = "UTC") -> str:
-        """Commit only if nobody else changes the rows of a table for which ``filter`` is true (None: any row).
+        """Refuse the commit if others change rows of a table for which ``filter`` is true (None: any row).
 
         Returns the id of the current snapshot, from which the rows are to be read. If others change such rows before
         the transaction is committed, it ends with TransactionConflict, and nothing is done.
@@ -179,6 +187,8 @@ class Transaction(Generic[T]):
     def commit(self) -> TransactionAnswer | None:
         """Commit the changes; None: there are none. The end of the ``with`` block does the same.
 
+        After OutcomeUnknown, call it again to find out; the changes are committed once.
+
         Raises TransactionConflict (all conflicts are named), and the errors of commits.
 
         Example:
@@ -187,9 +197,9 @@ class Transaction(Generic[T]):
             >>> [each.added for each in tx.commit().tables]
             [1]
         """
-        call = self._changes.end()
+        call = self._changes.end(is_committed=self._answer is not None)
         if call is not None:
-            self._answer = self._lake.run(call, self._key)
+            self._answer = self._lake.run(call, self._changes.key)
         return self._answer
 
     def __enter__(self) -> Self:
@@ -198,16 +208,15 @@ class Transaction(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if kind is None and not self._changes.is_over:
             self.commit()
 
 
 class AsyncTransaction(Generic[T]):
     """:class:`Transaction` for asyncio; made by :meth:`lamella.client.AsyncLamella.transaction`."""
 
-    def __init__(self, lake: AsyncTransactionLake[T], idempotency_key: str | None = None) -> None:
+    def __init__(self, lake: AsyncTransactionLake[T]) -> None:
         self._lake = lake
-        self._key = idempotency_key
         self._changes = _Changes()
         self._own: AsyncTransactionLake[T] = _collecting_async(lake, self._changes)
         self._answer: TransactionAnswer | None = None
@@ -225,7 +234,7 @@ class AsyncTransaction(Generic[T]):
         return self._own.table(name)
 
     async def require_unchanged(self, table: str, filter: Filter = None, *, time_zone: str = "UTC") -> str:
-        """Commit only if nobody else changes these rows of a table; see :meth:`Transaction.require_unchanged`.
+        """Refuse the commit if others change these rows of a table; see :meth:`Transaction.require_unchanged`.
 
         Example:
             >>> async with lake.transaction() as tx:
@@ -250,9 +259,9 @@ class AsyncTransaction(Generic[T]):
             >>> [each.added for each in (await tx.commit()).tables]
             [1]
         """
-        call = self._changes.end()
+        call = self._changes.end(is_committed=self._answer is not None)
         if call is not None:
-            self._answer = await self._lake.run(call, self._key)
+            self._answer = await self._lake.run(call, self._changes.key)
         return self._answer
 
     async def __aenter__(self) -> Self:
@@ -261,7 +270,7 @@ class AsyncTransaction(Generic[T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if kind is None and not self._changes.is_over:
             await self.commit()
 
 

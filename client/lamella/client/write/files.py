@@ -124,7 +124,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 @contextmanager
 def _bytes_of(path: str) -> Iterator[BinaryIO]:
-    """Open a file, decompressed, or standard input as it is; only to be read from begin to end."""
+    """Open a file, decompressed, or standard input as it is. The stream can be read once, from start to end."""
     if path == STANDARD_INPUT:
         yield sys.stdin.buffer
         return
