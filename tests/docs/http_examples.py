@@ -32,6 +32,13 @@ _ORDERS: Final = [
     {"name": "country", "type": "string"},
     {"name": "price", "type": "double"},
 ]
+_CLICKS: Final = {
+    "type": "struct",
+    "fields": [
+        {"id": 1, "name": "at", "type": "timestamptz", "required": True},
+        {"id": 2, "name": "url", "type": "string", "required": False},
+    ],
+}
 _COUNTRIES: Final = ("DE", "FR", "US")
 
 
@@ -44,7 +51,7 @@ class Recorder:
         self._app = app
         self.key = key
         self._operations = operations
-        self._put = put
+        self.put = put
         self.examples: dict[str, dict[str, Any]] = {}
 
     def call(
@@ -87,7 +94,7 @@ class Recorder:
         )
         buffer = io.BytesIO()
         pq.write_table(rows, buffer)
-        self._put(location, buffer.getvalue())
+        self.put(location, buffer.getvalue())
         return location
 
 
@@ -124,7 +131,7 @@ def record(recorder: Recorder, incoming: str, behind: Behind) -> None:
     _access(call)
     _jobs(call)
     _advice(call, behind)
-    _other_protocols(call, recorder.key)
+    _other_protocols(call, recorder.key, recorder.put, incoming)
     _ends(call)
 
 
@@ -278,7 +285,7 @@ def _advice(call: Callable[..., Any], behind: Behind) -> None:
     call("clear_recorded")
 
 
-def _other_protocols(call: Callable[..., Any], key: str) -> None:
+def _other_protocols(call: Callable[..., Any], key: str, put: Callable[[str, bytes], None], incoming: str) -> None:
     for name in (
         "list_shares",
         "get_share",
@@ -294,19 +301,56 @@ def _other_protocols(call: Callable[..., Any], key: str) -> None:
     call(
         "query_shared_table", {"predicateHints": ["country = 'DE'"], "limitHint": 100}, share="lamella", table="returns"
     )
+    _iceberg(call, put, incoming)
+    call("iceberg_token", {"grant_type": "client_credentials", "client_id": "", "client_secret": key})
+
+
+def _iceberg(call: Callable[..., Any], put: Callable[[str, bytes], None], incoming: str) -> None:
     for name in ("iceberg_namespaces", "iceberg_namespace", "iceberg_tables"):
         call(name)
     for name in ("iceberg_namespaces_of_exports", "iceberg_namespace_of_exports", "iceberg_tables_of_exports"):
         call(name)
-    call("load_exported_table", refused=406)  # nobody exported it
     call("load_iceberg_table", query={"snapshots": "refs"})
+    call("load_exported_table", refused=406)  # nobody exported it
+    call("create_iceberg_namespace", {"namespace": ["shop", "eu"], "properties": {"owner": "web"}})
+    call("update_iceberg_namespace", {"removals": ["owner"], "updates": {"team": "web"}}, namespace="shop\x1feu")
+    made = call("create_iceberg_table", {"name": "clicks", "schema": _CLICKS})
+    call(
+        "commit_iceberg_table",
+        {
+            "requirements": [{"type": "assert-table-uuid", "uuid": made["metadata"]["table-uuid"]}],
+            "updates": [{"action": "set-properties", "updates": {"owner": "web"}}],
+        },
+        table="clicks",
+    )
+    changes = [
+        {
+            "identifier": {"namespace": ["shop"], "name": "clicks"},
+            "requirements": [{"type": "assert-current-schema-id", "current-schema-id": 0}],
+            "updates": [{"action": "set-properties", "updates": {"owner": "shop"}}],
+        }
+    ]
+    call("commit_iceberg_transaction", {"table-changes": changes})
+    call(
+        "rename_iceberg_table",
+        {
+            "source": {"namespace": ["shop"], "name": "clicks"},
+            "destination": {"namespace": ["shop", "eu"], "name": "clicks"},
+        },
+    )
+    metadata = call("load_iceberg_table", namespace="shop\x1feu", table="clicks")["metadata"]
+    location = f"{incoming}/clicks/metadata/v1.metadata.json"
+    put(location, json.dumps({**metadata, "location": f"{incoming}/clicks"}).encode())
+    call("drop_iceberg_table", namespace="shop\x1feu", table="clicks")
+    call("drop_iceberg_namespace", namespace="shop\x1feu")
+    call("register_iceberg_table", {"name": "clicks", "metadata-location": location})
+    call("drop_iceberg_table", table="clicks")
     call("iceberg_credentials")
     planned = call("plan_table_scan", {"filter": {"type": "eq", "term": "country", "value": "DE"}})
     call("fetch_plan", plan_id=planned["plan-id"])
     call("fetch_scan_tasks", {"plan-task": planned["plan-id"]})
     call("cancel_plan", plan_id=planned["plan-id"])
     call("report_iceberg_metrics", {})
-    call("iceberg_token", {"grant_type": "client_credentials", "client_id": "", "client_secret": key})
 
 
 def _ends(call: Callable[..., Any]) -> None:

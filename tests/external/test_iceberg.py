@@ -54,7 +54,7 @@ from lamella.client import Lamella
 from lamella.client.http import Table
 from lamella.snapshot.deletes import VectorFile
 from lamella.snapshot.errors import BlocksRefused, InvalidRequest, InvalidSchema, StoreError
-from lamella.snapshot.source.iceberg import read_iceberg
+from lamella.snapshot.source.iceberg import IcebergReader
 from lamella.snapshot.storage import AllLocations, FsspecStore
 from lamella.snapshot.wire import ExternalSource
 from support.sources import same_as
@@ -555,7 +555,8 @@ def test_a_delete_file_refuses_the_data_files_that_it_may_apply_to(
     path = tmp_path / "deletes"
     path.touch()
     metadata = with_delete_manifest(source, path, **options)
-    state = read_iceberg(FsspecStore(), ExternalSource(kind="iceberg", location=metadata), {}, {}, AllLocations())
+    reader = IcebergReader(FsspecStore(), {}, {})
+    state = reader.read(ExternalSource(kind="iceberg", location=metadata), AllLocations())
     assert {names[each.path] for each in state.refused} == refused
     assert {names[file.location] for file in state.files} == {*names.values()} - refused
     assert all(str(path) in each.reason for each in state.refused)

@@ -66,14 +66,17 @@ def test_clients_are_instructed_to_let_the_service_plan(app: AppClient) -> None:
     assert config["overrides"] == {"scan-planning-mode": "server", "rest-scan-planning-enabled": "true"}
     for endpoint in config["endpoints"]:
         method, path = endpoint.split(" ")
-        path = path.replace("/v1/{prefix}", ROOT).format(namespace="db", table="t", **{"plan-id": "nope"})
+        names = {"namespace": "db", "table": "t"}
+        if method == "DELETE" and "plan-id" not in path:
+            names = dict.fromkeys(names, "nope")
+        path = path.replace("/v1/{prefix}", ROOT).format(**names, **{"plan-id": "nope"})
         answer = app.request(method, path, json={} if method == "POST" else None)
-        if path.endswith("/nope"):
+        if "/plan/" in path:
             assert error(answer) == (404, "NoSuchPlanIdException")
-        elif path.endswith("/tasks"):
-            assert error(answer) == (400, "BadRequestException")
+        elif method == "DELETE":
+            assert error(answer)[0] == 404, endpoint
         else:
-            assert answer.status_code in (200, 204), endpoint
+            assert answer.status_code in (200, 204) or error(answer) == (400, "BadRequestException"), endpoint
 
 
 def test_namespaces_are_listed_page_by_page(app: AppClient) -> None:
@@ -203,19 +206,11 @@ def test_every_snapshot_has_the_schema_that_it_had(app: AppClient) -> None:
     assert {each["schema-id"] for each in metadata["schemas"]} == set(wanted)
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "/namespaces"),
-        ("DELETE", "/namespaces/db"),
-        ("POST", "/namespaces/db/tables"),
-        ("POST", "/namespaces/db/tables/t"),
-        ("DELETE", "/namespaces/db/tables/t"),
-    ],
-)
-def test_writes_are_refused_by_the_rules(app: AppClient, method: str, path: str) -> None:
+def test_what_the_service_does_not_have_is_refused_by_the_rules(app: AppClient) -> None:
     """With 406, by which Iceberg says that a service does not do that."""
-    assert error(app.request(method, ROOT + path, json={})) == (406, "UnsupportedOperationException")
+    signed = app.post(f"{ROOT}/namespaces/db/tables", json={})
+    assert error(signed) == (400, "BadRequestException")
+    assert error(app.request("DELETE", f"{ROOT}/config")) == (406, "UnsupportedOperationException")
     assert error(app.get(f"{ROOT}/nothing")) == (404, "NotFoundException")
 
 

@@ -81,6 +81,7 @@ def _nothing(_resources: TenantResources) -> dict[str, Any]:
 
 
 _VERIFY_JOB: Final[Body] = lambda resources: {"kind": "verify", "table": _table(resources)}  # noqa: E731  # one of a table
+_CLICKS: Final = {"type": "struct", "fields": [{"id": 1, "name": "at", "type": "long", "required": False}]}
 PROBES: Final[Mapping[str, Probe]] = {
     "prune": Probe(body=lambda p: {**_snapshot(p), "filter": f"{p.column} = '{p.value}'"}),
     "prune_batch": Probe(body=lambda p: {**_snapshot(p), "filters": [f"{p.column} = '{p.value}'"]}),
@@ -236,6 +237,27 @@ PROBES: Final[Mapping[str, Probe]] = {
     "iceberg_namespace_of_exports": Probe(),
     "iceberg_tables_of_exports": Probe(),
     "load_exported_table": Probe(also=(406,)),  # of tables without an export
+    "create_iceberg_namespace": Probe(body=lambda p: {"namespace": [p.namespace, "made"]}, also=(409,)),
+    "update_iceberg_namespace": Probe(body=lambda _: {"updates": {"owner": "x"}}),
+    "drop_iceberg_namespace": Probe(also=(409,)),
+    "create_iceberg_table": Probe(body=lambda p: {"name": f"ice{p.table}", "schema": _CLICKS}, also=(409,)),
+    "register_iceberg_table": Probe(
+        body=lambda p: {"name": f"ice{p.table}", "metadata-location": "/nowhere/v1.metadata.json"}, also=(403, 404)
+    ),
+    "commit_iceberg_table": Probe(body=lambda _: {"updates": []}, also=(406,)),  # not a table of Iceberg clients
+    "commit_iceberg_transaction": Probe(
+        body=lambda p: {
+            "table-changes": [{"identifier": {"namespace": [p.namespace], "name": p.table}, "updates": []}]
+        },
+        also=(406,),
+    ),
+    "drop_iceberg_table": Probe(),
+    "rename_iceberg_table": Probe(
+        body=lambda p: {
+            "source": {"namespace": [p.namespace], "name": p.table},
+            "destination": {"namespace": [p.namespace], "name": f"renamed{p.table}"},
+        },
+    ),
     "iceberg_credentials": Probe(),
     "plan_table_scan": Probe(body=lambda p: {"filter": {"type": "eq", "term": p.column, "value": p.value}}),
     "fetch_scan_tasks": Probe(needs=("plan_id",), body=lambda p: {"plan-task": p.plan_id}),

@@ -122,11 +122,12 @@ class Core:
         self.catalog = catalog
         self.clock = clock
         self.ids = ids
+        self.log = make_log(settings.log_level, settings.log_format)
         self.authentication = Authenticator(
             settings,
             catalog,
             self.metrics,
-            make_log(settings.log_level, settings.log_format),
+            self.log,
             sessions_secret=catalog.secret("dashboard log-ins", secrets.token_bytes(32)),
             clock=clock,
         )
@@ -156,7 +157,7 @@ class Core:
         self.history = History(catalog, self.warehouse, store, clock, tokens)
         self.rules = LocationRules(settings, self.warehouse)
         self.block_urls = BlockUrls(store, self.rules, self.metrics, settings)
-        reader = Reader(store, options=settings.store_options, catalogs=settings.iceberg_catalogs)
+        self.reader = reader = Reader(store, options=settings.store_options, catalogs=settings.iceberg_catalogs)
         self.tables = Tables(
             catalog,
             self.warehouse,
@@ -220,9 +221,7 @@ class Core:
         self.prune_rates = PruneRates(catalog, self.metrics, clock)
         self.service_rates = ServiceRates(catalog, self.metrics, clock, self._cache_counts)
         self.prune_notes = PruneNotes(self.metrics, self.recorder, self.prune_rates)
-        self.audit = Audit(
-            catalog, ids, self.metrics, clock, settings, make_log(settings.log_level, settings.log_format), tokens
-        )
+        self.audit = Audit(catalog, ids, self.metrics, clock, settings, self.log, tokens)
         self.indexes = Indexes(warehouse=self.warehouse, history=self.history, committer=self.committer, clock=clock)
         self.index_parts = IndexParts(
             catalog=catalog,

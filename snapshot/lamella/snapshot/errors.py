@@ -58,6 +58,7 @@
     │   │   ├── NewMatches          blocks were added that may match the change's condition
     │   │   ├── ReadConflict        what the change depends on may have changed (carries ``table``)
     │   │   └── TransactionConflict changes of a transaction conflict (carries ``conflicts``)
+    │   ├── CommitRequirementFailed an Iceberg table is no longer as a commit requires
     │   ├── BlocksGone              files of an old snapshot are missing or replaced (carries ``blocks``)
     │   ├── DeletionPending         a clean-up will delete a file that was to be added (carries ``location``)
     │   ├── NotAppendOnly           blocks were removed (carries ``snapshot_id`` and ``operation``)
@@ -120,6 +121,12 @@ class InvalidRequest(LamellaError):
     """The request cannot be executed as sent."""
 
     code = "invalid_request"
+
+
+class PropertyConflict(InvalidRequest):
+    """A request sets and removes the same property, which ``property`` names."""
+
+    code = "property_conflict"
 
 
 class InvalidFilter(InvalidRequest):
@@ -470,6 +477,12 @@ class TransactionConflict(CommitConflict):
     table, and the code, message and details of the error that its change alone would have had."""
 
     code = "transaction_conflict"
+
+
+class CommitRequirementFailed(Conflict):
+    """An Iceberg table is no longer as a client's commit requires; nothing was done."""
+
+    code = "commit_requirement_failed"
 
 
 class BlocksGone(Conflict):

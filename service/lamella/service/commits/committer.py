@@ -22,7 +22,7 @@ from lamella.service.catalog import Catalog, CommitGuard, TableRecord
 from lamella.service.commits.blocks import AddedBlocks, FileChecker, check_request, duplicate, once, replaced
 from lamella.service.commits.group import GroupCommit
 from lamella.service.commits.queue import BlockChange, CheckedRead, CommitQueue, MakeAnswer, Step
-from lamella.service.commits.transactions import Transactions
+from lamella.service.commits.transactions import MakeResponse, TableChange, Transactions
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import History, schema_info, trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
@@ -458,6 +458,29 @@ class Committer:
         change = Step(idempotency_key=idempotency_key, answer=answer, step=step, required_seq=required_seq, guard=guard)
         return Pending(self._submit(table, change, 0))
 
+    def steps_together(
+        self,
+        steps: Sequence[tuple[str, TableRecord, Callable[[SnapshotPointer], CommitResult], CommitGuard | None]],
+        idempotency_key: IdempotencyKey,
+        response: MakeResponse,
+    ) -> StoredResponse:
+        """Commit a snapshot to each of several tables, all or nothing; each with its table's name, and its guard.
+
+        Raises as :meth:`transaction`; the errors of a step count as those of a commit.
+        """
+        changes = [
+            TableChange(
+                name, record.table_id, Step(idempotency_key=idempotency_key, answer=_result, step=step, guard=guard)
+            )
+            for name, record, step, guard in steps
+        ]
+        deadline_s = time.monotonic() + begin_within_s(self._deadline_s)
+        done = self._transactions.commit(changes, idempotency_key, deadline_s=deadline_s, response=response)
+        if self._note_commit is not None:
+            for change in changes:
+                self._note_commit(change.table_id)
+        return done
+
     def after_commits(self, note: Callable[[str], None]) -> None:
         """Call ``note`` with the id of a table after each of its commits. It must return at once, and not fail."""
         self._note_commit = note
@@ -488,6 +511,10 @@ class Committer:
     def _count_if_done(self, done: Future[StoredResponse], refused: Sequence[RefusedFile]) -> None:
         if _succeeded(done):
             self._file_checker.count(refused)
+
+
+def _result(result: CommitResult) -> CommitResult:
+    return result
 
 
 def split_name(table: str) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from lamella.snapshot.errors import (
     TransactionConflict,
     Unavailable,
 )
-from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import CommitRequest, TableCommitted, TransactionAnswer
 
 _FIRST_PAUSE_S: Final = 0.005
@@ -43,7 +43,11 @@ class TableChange(NamedTuple):
 
     table: str
     table_id: str
-    change: BlockChange
+    change: BlockChange | Step
+
+
+#: Makes the response to a transaction of what each change committed.
+MakeResponse = Callable[[Sequence[tuple[TableChange, CommitResult]]], StoredResponse]
 
 
 class _Prepared(NamedTuple):
@@ -97,7 +101,7 @@ class Transactions:
             (name, each) for (name, _, _), each in zip(changes, found, strict=True) if isinstance(each, LamellaError)
         ]
         if errors:
-            raise _error_of(errors)
+            raise error_of(errors)
         return [
             TableChange(name, table.table_id, change)
             for (name, table, _), change in zip(changes, found, strict=True)
@@ -105,9 +109,16 @@ class Transactions:
         ]
 
     def commit(
-        self, changes: Sequence[TableChange], idempotency_key: IdempotencyKey, *, deadline_s: float
+        self,
+        changes: Sequence[TableChange],
+        idempotency_key: IdempotencyKey,
+        *,
+        deadline_s: float,
+        response: MakeResponse | None = None,
     ) -> StoredResponse:
         """Commit the changes, one for each of several tables. ``deadline_s``: of the monotonic clock.
+
+        ``response``: None for that of ``POST /v1/transactions``.
 
         Raises:
             TransactionConflict: changes conflict with commits of others; all of them are named.
@@ -117,14 +128,20 @@ class Transactions:
         """
         with self._queue.holding((each.table_id for each in changes), deadline_s=deadline_s):
             earlier = replay_of(self._catalog, idempotency_key)
-            return self._commit(changes, idempotency_key, deadline_s) if earlier is None else earlier
+            if earlier is not None:
+                return earlier
+            return self._commit(changes, idempotency_key, deadline_s, response or _answered(idempotency_key))
 
     def close(self) -> None:
         """Finish what runs."""
         self._writers.shutdown()
 
     def _commit(
-        self, changes: Sequence[TableChange], idempotency_key: IdempotencyKey, deadline_s: float
+        self,
+        changes: Sequence[TableChange],
+        idempotency_key: IdempotencyKey,
+        deadline_s: float,
+        response: MakeResponse,
     ) -> StoredResponse:
         entries: dict[str, Waiting] = {
             each.table_id: Entry(each.change, blocks=0, alone=True, queued_s=0.0, deadline_s=deadline_s)
@@ -141,9 +158,8 @@ class Transactions:
             prepared = self._prepare(changes, entries, segments, prepared, since_ms, errors)
             unchanged = self._reads(changes, entries, errors)
             if errors:
-                raise _error_of([(each.table, errors[each.table_id]) for each in changes if each.table_id in errors])
-            answer = TransactionAnswer(tables=tuple(self._answers(changes, prepared)))
-            stored_response = idempotency_key.store_as(200, answer)
+                raise error_of([(each.table, errors[each.table_id]) for each in changes if each.table_id in errors])
+            stored_response = response([(each, prepared[each.table_id].attempt.applied[0][1]) for each in changes])
             try:
                 is_current = self._swap(prepared, stored_response, unchanged)
             except IdempotencyMismatch:
@@ -209,14 +225,6 @@ class Transactions:
                 unchanged[table_id] = min(version, unchanged.get(table_id, version))
         return unchanged
 
-    def _answers(self, changes: Sequence[TableChange], prepared: Mapping[str, _Prepared]) -> list[TableCommitted]:
-        found = []
-        for each in changes:
-            [(_, result)] = prepared[each.table_id].attempt.applied
-            answer = each.change.answer(result)
-            found.append(TableCommitted(table=each.table, **msgspec.structs.asdict(answer)))
-        return found
-
     def _swap(
         self, prepared: Mapping[str, _Prepared], stored_response: StoredResponse, unchanged: Mapping[str, int]
     ) -> bool:
@@ -243,7 +251,18 @@ class Transactions:
                 raise
 
 
-def _error_of(refused: Sequence[tuple[str, LamellaError]]) -> LamellaError:
+def _answered(idempotency_key: IdempotencyKey) -> MakeResponse:
+    def response(committed: Sequence[tuple[TableChange, CommitResult]]) -> StoredResponse:
+        tables = tuple(
+            TableCommitted(table=each.table, **msgspec.structs.asdict(each.change.answer(result)))
+            for each, result in committed
+        )
+        return idempotency_key.store_as(200, TransactionAnswer(tables=tables))
+
+    return response
+
+
+def error_of(refused: Sequence[tuple[str, LamellaError]]) -> LamellaError:
     """Return the error of a transaction from those of its changes, by table."""
     for table, error in refused:
         if not isinstance(error, Conflict):

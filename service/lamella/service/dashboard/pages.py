@@ -28,10 +28,10 @@ from lamella.service.history.history import History
 from lamella.service.http.admission import Admission
 from lamella.service.http.mutations import Mutations, Work
 from lamella.service.http.negotiation import MIN_BYTES, coding, compressed
-from lamella.service.http.problem import status_of, title_of
+from lamella.service.http.problem import error_in, status_of, title_of
 from lamella.service.http.routing import REQUEST_ID, ROUTE, RouteFactory
 from lamella.service.usage.audit import Audit
-from lamella.snapshot.errors import BY_CODE, InvalidRequest, LamellaError, NotFound, Unauthenticated
+from lamella.snapshot.errors import InvalidRequest, LamellaError, NotFound, Unauthenticated
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.wire import Problem
 from lamella.snapshot.wire.operation import PUBLIC, Permission
@@ -285,8 +285,7 @@ class Pages:
         response = await self._mutations.run(request, work, form.body, key=form.key)
         body = bytes(response.body)
         if response.status_code >= 400:
-            problem = _PROBLEM.decode(body)
-            raise BY_CODE.get(problem.code, LamellaError)(problem.detail, **problem.details)
+            raise error_in(body)
         return body
 
     def see(self, url: str) -> Response:

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from lamella.service.catalog import Catalog, TableRecord
+from lamella.service.catalog import Catalog, CommitGuard, TableRecord
 from lamella.service.commits.blocks import FileChecker
 from lamella.service.commits.committer import Committer
 from lamella.service.config.settings import Settings
@@ -34,8 +34,10 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.manifest import Block, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.source import (
-    PREFIX,
+    HOSTED,
+    LOCATION,
     REFUSED,
+    UNREAD,
     VERSION,
     Difference,
     Evolution,
@@ -61,7 +63,6 @@ from lamella.snapshot.wire import (
     SourceMode,
 )
 
-_LOCATION: Final = PREFIX + "location"
 #: The operation of a refresh's snapshot.
 OPERATION: Final = "refresh"
 
@@ -243,10 +244,12 @@ def outcome_of(
     unread = 0 if plan.rereads else len(found.unchanged)
     properties = dict(plan.evolution.properties)
     before = plan.head.properties
-    if plan.source.location is not None and before.get(_LOCATION) != plan.source.location:
-        properties[_LOCATION] = plan.source.location
+    if plan.source.location is not None and before.get(LOCATION) != plan.source.location:
+        properties[LOCATION] = plan.source.location
     if int(before.get(REFUSED, "0")) != len(refused):
         properties[REFUSED] = str(len(refused))
+    if before.get(UNREAD):
+        properties[UNREAD] = ""
     outcome = Outcome(
         blocks=blocks,
         removed=(*found.removed, *lost, *replaced),
@@ -339,20 +342,17 @@ class External:
             record = self._catalog.table_by_id(table_id)
             with trusted_manifests():
                 head = self._warehouse.head(record.pointer)
+            if request.location is not None and head.properties.get(HOSTED):
+                raise InvalidRequest("Iceberg clients write this table, and decide which metadata file it has")
             allowed = self._rules.of(record.namespace, table_id)
             plan = plan_refresh(self._warehouse, self._reader, allowed, record.pointer, head, request)
             if request.mode == "dry_run":
                 return answered(self._catalog, idempotency_key, plan.expected(record.pointer.snapshot_id))
-            guard = self._catalog.guard(table_id, [file.location for file in plan.to_read], since_ms=self._clock())
-            taken = self._taken(table_id, plan, request, watch)
-            compares = request.mode == "full" or plan.difference.unsure
-            outcome = outcome_of(self._warehouse, record.pointer, plan, taken, is_full=compares)
-            self._file_checker.refuse(outcome.refused, all_or_nothing=plan.strict or outcome.storage_failed)
-            self._file_checker.count(outcome.refused)
+            guard, outcome = self._read(record, plan, request, watch)
             if outcome.is_nothing:
                 unchanged = outcome.answer(record.pointer.snapshot_id, request.mode, changed=False)
                 return answered(self._catalog, idempotency_key, unchanged)
-            step = self._step(record, plan, outcome)
+            step = self._step(record, plan, outcome, OPERATION)
 
             def answer(result: CommitResult) -> RefreshTableAnswer:
                 return outcome.answer(result.pointer.snapshot_id, request.mode, changed=True)
@@ -366,6 +366,65 @@ class External:
             watch.phase = "committing"
             pending = self._committer.alone(record, step, answer, idempotency_key, guard=guard)
         return Pending(pending.answered, again)
+
+    def changed_to(
+        self, record: TableRecord, head: Snapshot, location: str, operation: str, *, rereads: bool
+    ) -> tuple[Callable[[SnapshotPointer], CommitResult], CommitGuard]:
+        """Return the step that brings an Iceberg table to another metadata file, all or nothing, and its guard.
+
+        ``operation``: of its snapshot. ``rereads``: every file is opened. Raises as :meth:`refresh`.
+        """
+        mode: SourceMode = "full" if rereads else "incremental"
+        request = RefreshTable(location=location, allow_empty=True, strict=True, mode=mode)
+        with self._watched(record.table_id) as watch:
+            allowed = self._rules.of(record.namespace, record.table_id)
+            plan = None if rereads else self._change_plan(record, head, location, allowed)
+            if plan is None:
+                plan = plan_refresh(self._warehouse, self._reader, allowed, record.pointer, head, request)
+            guard, outcome = self._read(record, plan, request, watch)
+        return self._step(record, plan, outcome, operation), guard
+
+    def _change_plan(
+        self, record: TableRecord, head: Snapshot, location: str, allowed: AllowedLocations
+    ) -> RefreshPlan | None:
+        """Return the plan that only looks at what changed since the table's metadata file; None: there is none."""
+        if head.properties.get(UNREAD) or head.properties.get(REFUSED, "0") != "0":
+            return None
+        found = self._reader.iceberg_change(location, head.properties, allowed)
+        source = source_of(head.properties)
+        if found is None or source is None:
+            return None
+        state, change = found
+        steps = evolution(head, head.properties, state)
+        named = [file.location for file in change.added]
+        with trusted_manifests():
+            if steps.rereads or self._warehouse.has_blocks(record.pointer, named):
+                return None
+            # A file without remaining rows is no block.
+            removed = self._warehouse.has_blocks(record.pointer, change.removed)
+        return RefreshPlan(
+            source=msgspec.structs.replace(source, location=normal(location)),
+            head=head,
+            state=state,
+            evolution=steps,
+            difference=msgspec.structs.replace(change, removed=tuple(sorted(removed))),
+            strict=True,
+            rereads=False,
+            mode="incremental",
+        )
+
+    def _read(
+        self, record: TableRecord, plan: RefreshPlan, request: RefreshTable, watch: _Watch
+    ) -> tuple[CommitGuard, Outcome]:
+        """Return the guard of a refresh, made before files were read, and what it commits."""
+        locations = [file.location for file in plan.to_read]
+        guard = self._catalog.guard(record.table_id, locations, since_ms=self._clock())
+        taken = self._taken(record.table_id, plan, request, watch)
+        compares = request.mode == "full" or plan.difference.unsure
+        outcome = outcome_of(self._warehouse, record.pointer, plan, taken, is_full=compares)
+        self._file_checker.refuse(outcome.refused, all_or_nothing=plan.strict or outcome.storage_failed)
+        self._file_checker.count(outcome.refused)
+        return guard, outcome
 
     def _taken(self, table_id: str, plan: RefreshPlan, request: RefreshTable, watch: _Watch) -> SourceBlocks:
         """Return the files as blocks, and the refused files."""
@@ -397,7 +456,7 @@ class External:
         return SourceBlocks(blocks, [*taken.refused, *foreign, *changed])
 
     def _step(
-        self, record: TableRecord, plan: RefreshPlan, outcome: Outcome
+        self, record: TableRecord, plan: RefreshPlan, outcome: Outcome, operation: str
     ) -> Callable[[SnapshotPointer], CommitResult]:
         """Return the step that writes the next snapshot, if the base still has the blocks of the plan."""
         prepared: list[Sequence[SegmentRef]] = []
@@ -412,7 +471,7 @@ class External:
                 added=prepared[0],
                 removed=outcome.removed,
                 read_at=record.pointer,
-                operation=OPERATION,
+                operation=operation,
                 properties=outcome.properties,
                 schemas=plan.evolution.steps,
                 now_ms=self._clock(),

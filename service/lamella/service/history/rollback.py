@@ -13,6 +13,7 @@ from lamella.service.tables.names import LocationRules, require_allowed
 from lamella.snapshot.errors import CommitConflict, InvalidRequest
 from lamella.snapshot.ids import canonical_id
 from lamella.snapshot.manifest import SnapshotPointer
+from lamella.snapshot.source import refuse_rollback
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import RollbackAnswer, RollbackRequest
 
@@ -53,6 +54,7 @@ class Rollback:
 
         def step(base: SnapshotPointer) -> CommitResult:
             _check(request, base.snapshot_id, target_id)
+            refuse_rollback(self._warehouse.head(base).properties)
             return self._warehouse.rollback(base, target.pointer, now_ms=self._clock(), allow=allow)
 
         def answer(result: CommitResult) -> RollbackAnswer:

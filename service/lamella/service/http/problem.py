@@ -34,6 +34,7 @@ from lamella.snapshot.errors import (
     Unauthenticated,
     Unavailable,
     ValueOutsideFile,
+    from_code,
 )
 from lamella.snapshot.wire import Problem
 
@@ -88,6 +89,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:lamella:error:"
 _JSON: Final = "application/json"
 
+_DECODER: Final = msgspec.json.Decoder(Problem)
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -99,6 +101,12 @@ def status_of(kind: type[LamellaError]) -> int:
 def title_of(kind: type[LamellaError]) -> str:
     """Return the title of a class, the same for all its problems."""
     return kind.code.replace("_", " ").capitalize()
+
+
+def error_in(document: bytes) -> LamellaError:
+    """Return the error that a problem document describes. Raises msgspec.DecodeError."""
+    problem = _DECODER.decode(document)
+    return from_code(problem.code, problem.detail, problem.details)
 
 
 def problem_of(error: LamellaError, *, instance: str | None = None, status: int | None = None) -> Problem:

@@ -55,6 +55,8 @@ class ServedOperation(msgspec.Struct, frozen=True):
     takes_own_slot: bool = False
     #: Answered however busy the process is.
     is_urgent: bool = False
+    #: The path with Starlette's convertors, where a parameter has another form in the path than for the handler.
+    converted_path: str | None = None
 
     @property
     def permission(self) -> Permission:
@@ -136,7 +138,8 @@ class RouteFactory:
     def route(self, served: ServedOperation) -> Route:
         """The route of one operation."""
         operation = served.operation
-        return Route(operation.path, self.endpoint(served), methods=[operation.method], name=operation.name)
+        path = served.converted_path or operation.path
+        return Route(path, self.endpoint(served), methods=[operation.method], name=operation.name)
 
     def answer(
         self,

@@ -1,25 +1,39 @@
-"""Tables for clients of Iceberg's REST catalog: read only, below ``/iceberg``."""
+"""Iceberg's REST catalog, below ``/iceberg``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
 from lamella.service.access import Authenticator
 from lamella.service.catalog import Catalog, TableRecord
+from lamella.service.commits.committer import Committer
 from lamella.service.config.settings import Settings
+from lamella.service.external.external import External
 from lamella.service.features import Feature
 from lamella.service.http.lanes import Lanes
+from lamella.service.http.mutations import Mutations
 from lamella.service.http.page_token import PageTokens
+from lamella.service.http.routing import ServedOperation
 from lamella.service.http.streaming import LargeAnswers
 from lamella.service.iceberg.errors import ENVELOPES
 from lamella.service.iceberg.exports import ExportedTableRoutes
+from lamella.service.iceberg.hosted import HostedTables
+from lamella.service.iceberg.hosted_scans import HostedScans
 from lamella.service.iceberg.routes import IcebergCatalogRoutes, IcebergScanRoutes, IcebergTokenRoutes
 from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
+from lamella.service.iceberg.writes import IcebergNamespaceRoutes, IcebergTableRoutes
 from lamella.service.process.threads import Threads
+from lamella.service.tables.names import LocationRules
+from lamella.service.tables.tables import Tables
 from lamella.service.usage.filters import PruneNotes
 from lamella.snapshot.iceberg.wire import PlanTableScan
+from lamella.snapshot.ids import Ids
 from lamella.snapshot.prune.result import PruneResult
+from lamella.snapshot.source import Reader
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
@@ -31,13 +45,21 @@ class _Parts(Protocol):
     catalog: Catalog
     clock: Callable[[], int]
     authentication: Authenticator
+    committer: Committer
+    external: External
+    ids: Ids
     lanes: Lanes
     large_answers: LargeAnswers
+    log: FilteringBoundLogger
+    mutations: Mutations
     page_tokens: PageTokens
     prune_notes: PruneNotes
+    reader: Reader
     readers: Threads
+    rules: LocationRules
     settings: Settings
     store: Store
+    tables: Tables
     token_secret: bytes
     warehouse: Warehouse
 
@@ -50,12 +72,28 @@ def register(core: _Parts) -> Feature:
         notes.note(record, PruneRequest(filter=plan.filter, case_sensitive=plan.case_sensitive), found)
 
     history = IcebergHistory(core.catalog, core.warehouse, core.clock)
-    scans = IcebergScans(core.catalog, core.warehouse, history, core.token_secret, note)
+    hosted = HostedTables(
+        catalog=core.catalog,
+        warehouse=core.warehouse,
+        store=core.store,
+        reader=core.reader,
+        committer=core.committer,
+        external=core.external,
+        rules=core.rules,
+        ids=core.ids,
+        clock=core.clock,
+        log=core.log,
+    )
+    hosted_scans = HostedScans(
+        catalog=core.catalog, warehouse=core.warehouse, store=core.store, hosted=hosted, note=note
+    )
+    scans = IcebergScans(core.catalog, core.warehouse, history, hosted, hosted_scans, core.token_secret, note)
     catalog_routes = IcebergCatalogRoutes(
         catalog=core.catalog,
         readers=core.readers,
         page_tokens=core.page_tokens,
         history=history,
+        hosted=hosted,
         properties=core.settings.iceberg_properties,
     )
     scan_routes = IcebergScanRoutes(
@@ -69,12 +107,26 @@ def register(core: _Parts) -> Feature:
         catalog=core.catalog, readers=core.readers, store=core.store, properties=core.settings.iceberg_properties
     )
     token_routes = IcebergTokenRoutes(authentication=core.authentication, clock=core.clock)
-    return Feature(
-        operations=(
-            *catalog_routes.operations(),
-            *scan_routes.operations(),
-            *export_routes.operations(),
-            *token_routes.operations(),
-        ),
-        envelopes=ENVELOPES,
+    namespace_routes = IcebergNamespaceRoutes(catalog=core.catalog, mutations=core.mutations, tables=core.tables)
+    table_routes = IcebergTableRoutes(
+        mutations=core.mutations,
+        readers=core.readers,
+        tables=core.tables,
+        hosted=hosted,
+        shown=catalog_routes,
     )
+    served = (
+        *catalog_routes.operations(),
+        *namespace_routes.operations(),
+        *table_routes.operations(),
+        *scan_routes.operations(),
+        *export_routes.operations(),
+        *token_routes.operations(),
+    )
+    return Feature(operations=tuple(map(_with_levels, served)), envelopes=ENVELOPES)
+
+
+def _with_levels(served: ServedOperation) -> ServedOperation:
+    """Return the operation with a path in which namespaces may have several levels."""
+    path = served.operation.path.replace("{namespace}", "{namespace:levels}")
+    return msgspec.structs.replace(served, converted_path=path)

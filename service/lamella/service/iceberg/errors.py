@@ -6,23 +6,32 @@ that are not a 404 here have no such status there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote
 
 from lamella.service.http.problem import Envelope
 from lamella.snapshot.errors import (
+    AlreadyExists,
+    Conflict,
     InvalidRequest,
     LamellaError,
+    LocationRefused,
+    NamespaceNotEmpty,
     NamespaceNotFound,
     NotExpressible,
     NotFound,
+    ObjectNotFound,
+    OutcomeUnknown,
     PermissionDenied,
     PlanTaskNotFound,
+    PropertyConflict,
     SnapshotNotFound,
     TableNotFound,
     TagNotFound,
     Unauthenticated,
     Unavailable,
+    ViewNotFound,
 )
 from lamella.snapshot.iceberg.wire import IcebergError, IcebergErrorBody, OAuthError
 
@@ -31,33 +40,62 @@ _TYPES: Final[tuple[tuple[type[LamellaError], str], ...]] = (
     (NamespaceNotFound, "NoSuchNamespaceException"),
     (TableNotFound, "NoSuchTableException"),
     (PlanTaskNotFound, "NoSuchPlanTaskException"),
+    (ViewNotFound, "NoSuchViewException"),
     (SnapshotNotFound, "BadRequestException"),
     (TagNotFound, "BadRequestException"),
     (NotFound, "NotFoundException"),
     (NotExpressible, "UnsupportedOperationException"),
     (Unauthenticated, "NotAuthorizedException"),
     (PermissionDenied, "ForbiddenException"),
+    (LocationRefused, "ForbiddenException"),
+    (PropertyConflict, "UnprocessableEntityException"),
     (InvalidRequest, "BadRequestException"),
+    (AlreadyExists, "AlreadyExistsException"),
+    (NamespaceNotEmpty, "NamespaceNotEmptyException"),
+    (Conflict, "CommitFailedException"),
+    (OutcomeUnknown, "CommitStateUnknownException"),
     (Unavailable, "ServiceUnavailableException"),
 )
+
+
+def _named(error: LamellaError, kind: str = "table") -> str:
+    return f"{error.details.get('namespace', '')}.{error.details.get(kind, '')}"
+
+
+def _exists(error: LamellaError) -> str:
+    for kind in ("table", "view"):
+        if kind in error.details:
+            return f"{kind.capitalize()} already exists: {_named(error, kind)}"
+    return f"Namespace already exists: {error.details.get('namespace', '')}"
+
+
+#: Texts that the compatibility kit reads.
+_KNOWN_TEXTS: Final[dict[type[LamellaError], Callable[[LamellaError], str]]] = {
+    NamespaceNotFound: lambda error: f"Namespace does not exist: {error.details.get('namespace', '')}",
+    NamespaceNotEmpty: lambda error: f"Namespace is not empty: {error.message}",
+    TableNotFound: lambda error: f"Table does not exist: {_named(error)}",
+    ViewNotFound: lambda error: f"View does not exist: {_named(error, 'view')}",
+    AlreadyExists: _exists,
+    ObjectNotFound: lambda error: f"Failed to open input stream for file: {error.details.get('location', '')}",
+}
+_RENAME: Final = "/rename"
 
 
 def iceberg_error(error: LamellaError, status: int, path: str) -> IcebergError:
     """Return the body of an error with that status at a path."""
     name = next((name for kind, name in _TYPES if isinstance(error, kind)), "ServiceFailureException")
-    message = error.message
-    _, _, table = unquote(path).partition("/tables/")
+    known = _KNOWN_TEXTS.get(type(error))
+    message = error.message if known is None else known(error)
+    table = "" if path.endswith(_RENAME) else unquote(path).partition("/tables/")[2]
     if status == 406:
         name = "UnsupportedOperationException"
     elif "/plan/" in path and isinstance(error, PlanTaskNotFound):
         name = "NoSuchPlanIdException"
-    elif isinstance(error, NamespaceNotFound | TableNotFound):
-        # The compatibility kit reads these texts. Java's client looks for a table's metadata tables (`t.snapshots`)
-        # below it, and accepts only a missing table as "no".
-        namespace = error.details.get("namespace", "")
-        message = f"Namespace does not exist: {namespace}"
-        if table:
-            name, message = "NoSuchTableException", f"Table does not exist: {namespace}.{table.partition('/')[0]}"
+    elif table and isinstance(error, NamespaceNotFound):
+        # Java's client looks for a table's metadata tables (`t.snapshots`) below it, and accepts only a missing table
+        # as "no".
+        name = "NoSuchTableException"
+        message = f"Table does not exist: {error.details.get('namespace', '')}.{table.partition('/')[0]}"
     return IcebergError(IcebergErrorBody(message=message, type=name, code=status))
 
 
@@ -65,6 +103,10 @@ def iceberg_status(kind: type[LamellaError], status: int) -> int:
     """Return the status of an error for Iceberg clients; ``status`` is the usual one."""
     if issubclass(kind, SnapshotNotFound | TagNotFound):
         return 400
+    if issubclass(kind, PropertyConflict):
+        return 422
+    if issubclass(kind, OutcomeUnknown):
+        return 500  # after 503, clients take it that nothing was committed
     return 406 if status == 405 else status  # an operation of the specification that the service does not have
 
 

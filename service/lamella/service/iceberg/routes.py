@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote_plus
 
 import msgspec
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,6 +33,7 @@ from lamella.service.http.responses import (
 from lamella.service.http.routing import ServedOperation, json_response, require_json, whole_number
 from lamella.service.http.streaming import LargeAnswers
 from lamella.service.iceberg.exports import EXPORTS_CONFIG, EXPORTS_WAREHOUSE
+from lamella.service.iceberg.hosted import HostedTables
 from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
 from lamella.service.process.threads import Threads
 from lamella.snapshot.errors import (
@@ -39,6 +41,7 @@ from lamella.snapshot.errors import (
     NamespaceNotFound,
 )
 from lamella.snapshot.iceberg import operations
+from lamella.snapshot.iceberg.table_metadata import with_snapshots_of_refs
 from lamella.snapshot.iceberg.wire import (
     AccessToken,
     Credentials,
@@ -53,13 +56,23 @@ from lamella.snapshot.iceberg.wire import (
 )
 from lamella.snapshot.wire.operation import JSON
 
+_NAMESPACE: Final = "/v1/{prefix}/namespaces/{namespace}"
 _TABLE: Final = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
 #: The served endpoints, in the specification's terms. Clients call no others.
 ENDPOINTS: Final = (
     "GET /v1/{prefix}/namespaces",
-    "GET /v1/{prefix}/namespaces/{namespace}",
-    "HEAD /v1/{prefix}/namespaces/{namespace}",
-    "GET /v1/{prefix}/namespaces/{namespace}/tables",
+    "POST /v1/{prefix}/namespaces",
+    f"GET {_NAMESPACE}",
+    f"HEAD {_NAMESPACE}",
+    f"DELETE {_NAMESPACE}",
+    f"POST {_NAMESPACE}/properties",
+    f"GET {_NAMESPACE}/tables",
+    f"POST {_NAMESPACE}/tables",
+    f"POST {_NAMESPACE}/register",
+    "POST /v1/{prefix}/tables/rename",
+    "POST /v1/{prefix}/transactions/commit",
+    f"POST {_TABLE}",
+    f"DELETE {_TABLE}",
     f"GET {_TABLE}",
     f"HEAD {_TABLE}",
     f"GET {_TABLE}/credentials",
@@ -71,6 +84,9 @@ ENDPOINTS: Final = (
 )
 #: pyiceberg 0.12 reads these here, not from a table's config; 0.11 uses a name of its own.
 _SERVER_SIDE: Final = {"scan-planning-mode": "server", "rest-scan-planning-enabled": "true"}
+_WITH_ROW_IDS: Final = 3
+#: Tables with metadata files of clients may be planned by the clients.
+_CLIENT_SIDE: Final = {"scan-planning-mode": "client", "rest-scan-planning-enabled": "false"}
 _MAX_NAMES: Final = 1_000_000
 _OF: Final = "this listing"
 
@@ -85,12 +101,14 @@ class IcebergCatalogRoutes:
         readers: Threads,
         page_tokens: PageTokens,
         history: IcebergHistory,
+        hosted: HostedTables,
         properties: Mapping[str, str],
     ) -> None:
         self._catalog = catalog
         self._readers = readers
         self._page_tokens = page_tokens
         self._history = history
+        self._hosted = hosted
         self._properties = properties
 
     async def iceberg_config(self, request: Request) -> Response:
@@ -100,31 +118,46 @@ class IcebergCatalogRoutes:
 
     async def iceberg_namespaces(self, request: Request) -> Response:
         rights = principal_of(request).rights
-        parent = request.query_params.get("parent")
         found = await self._readers.run(self._catalog.namespaces)
-        names = [each.name for each in found if rights.sees(each.name)]
-        if parent:
-            if parent not in names:
-                raise NamespaceNotFound(f"there is no namespace {parent!r}", namespace=parent)
-            names = []  # namespaces have none below them
-        page, token = _page(request, names, self._page_tokens, "")
-        return json_response(IcebergNamespaces(namespaces=tuple((name,) for name in page), next_page_token=token))
+        names = {each.name for each in found if rights.sees(each.name)}
+        parent = name_of_levels(request.query_params.get("parent", ""))
+        if parent and not _is_namespace(parent, names):
+            raise NamespaceNotFound(f"there is no namespace {parent!r}", namespace=parent)
+        page, token = _page(request, _below(parent, names), self._page_tokens, parent)
+        return json_response(IcebergNamespaces(namespaces=tuple(map(levels_of, page)), next_page_token=token))
 
     async def iceberg_namespace(self, request: Request) -> Response:
         name = request.path_params["namespace"]
         require_sight(request, name)
-        found = await self._readers.run(lambda: self._catalog.namespace(name))
+        found = await self._readers.run(lambda: self._namespace(request, name))
         if request.method == "HEAD":
             return Response(None, 204)
-        return json_response(IcebergNamespace(namespace=(found.name,), properties=dict(found.properties)))
+        return json_response(IcebergNamespace(namespace=levels_of(name), properties=found))
+
+    def _namespace(self, request: Request, name: str) -> dict[str, str]:
+        """Return the properties of a namespace; one that others are in has none of its own, if nobody created it."""
+        try:
+            return dict(self._catalog.namespace(name).properties)
+        except NamespaceNotFound:
+            rights = principal_of(request).rights
+            if any(each.name.startswith(f"{name}.") and rights.sees(each.name) for each in self._catalog.namespaces()):
+                return {}
+            raise
 
     async def iceberg_tables(self, request: Request) -> Response:
         namespace = request.path_params["namespace"]
         rights = require_sight(request, namespace).rights
-        found = await self._readers.run(lambda: self._catalog.tables(namespace))
-        names = rights.readable(namespace, found)
+
+        def listed() -> Sequence[str]:
+            self._namespace(request, namespace)
+            try:
+                return rights.readable(namespace, self._catalog.tables(namespace))
+            except NamespaceNotFound:
+                return ()
+
+        names = await self._readers.run(listed)
         page, token = _page(request, names, self._page_tokens, namespace)
-        identifiers = tuple(IcebergIdentifier(namespace=(namespace,), name=name) for name in page)
+        identifiers = tuple(IcebergIdentifier(namespace=levels_of(namespace), name=name) for name in page)
         return json_response(IcebergTables(identifiers=identifiers, next_page_token=token))
 
     async def load_iceberg_table(self, request: Request) -> Response:
@@ -138,6 +171,12 @@ class IcebergCatalogRoutes:
 
         def work() -> bytes:
             record = current_table(self._catalog, namespace, name)
+            table = self._hosted.table(record)
+            if table is not None:
+                metadata = self._hosted.metadata(table.location)
+                if which == "refs":
+                    metadata = with_snapshots_of_refs(metadata)
+                return msgspec.json.encode(self.loaded(table.location, metadata, planned=table.is_registered))
             metadata = self._history.metadata(record, only_refs=which == "refs")
             loaded = LoadedTable(
                 # Java's client reads the size when it reads a table's metadata tables, and does not open it.
@@ -148,6 +187,14 @@ class IcebergCatalogRoutes:
             return msgspec.json.encode(loaded)
 
         return tagged_by_content(request, await self._readers.run(work))
+
+    def loaded(self, location: str | None, metadata: dict[str, Any], *, planned: bool = False) -> LoadedTable:
+        """Return the answer of a table that Iceberg clients commit to. ``planned``: blocks know its files.
+
+        Plans have no row ids, so clients plan tables of format version 3 by themselves.
+        """
+        side = _SERVER_SIDE if planned and metadata["format-version"] < _WITH_ROW_IDS else _CLIENT_SIDE
+        return LoadedTable(metadata_location=location, metadata=metadata, config={**side, **self._properties})
 
     async def iceberg_credentials(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
@@ -167,6 +214,49 @@ class IcebergCatalogRoutes:
             ServedOperation(operations.LOAD_ICEBERG_TABLE, self.load_iceberg_table),
             ServedOperation(operations.ICEBERG_CREDENTIALS, self.iceberg_credentials),
         )
+
+
+#: Between the levels of a namespace in a path, by the specification. Names of Lamella have dots there.
+_LEVEL: Final = "\x1f"
+
+
+def levels_of(name: str) -> tuple[str, ...]:
+    """Return the levels of a namespace."""
+    return tuple(name.split("."))
+
+
+def name_of_levels(text: str) -> str:
+    """Return the name of a namespace from its form in a path or a query."""
+    return text.replace(_LEVEL, ".")
+
+
+def name_of(levels: Sequence[str]) -> str:
+    """Return the name of a namespace. Raises InvalidRequest for a level that is empty or has a dot."""
+    if not levels or not all(levels) or any("." in each for each in levels):
+        raise InvalidRequest("the levels of a namespace are not empty, and contain no dots")
+    return ".".join(levels)
+
+
+def _is_namespace(name: str, names: Iterable[str]) -> bool:
+    return any(each == name or each.startswith(f"{name}.") for each in names)
+
+
+def _below(parent: str, names: Iterable[str]) -> list[str]:
+    """Return the namespaces one level below ``parent`` (empty: at the top), in order."""
+    depth = len(levels_of(parent)) if parent else 0
+    prefix = f"{parent}." if parent else ""
+    return sorted({".".join(levels_of(each)[: depth + 1]) for each in names if each.startswith(prefix)})
+
+
+class LevelsConvertor(StringConvertor):
+    """A path parameter with a namespace of several levels."""
+
+    def convert(self, value: str) -> str:
+        """Return the name of the namespace."""
+        return name_of_levels(value)
+
+
+register_url_convertor("levels", LevelsConvertor())
 
 
 def _page(request: Request, names: Sequence[str], tokens: PageTokens, scope: str) -> tuple[Sequence[str], str | None]:

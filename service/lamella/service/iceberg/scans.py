@@ -10,6 +10,8 @@ import msgspec
 
 from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
 from lamella.service.history.history import trusted_manifests
+from lamella.service.iceberg.hosted import HostedTables
+from lamella.service.iceberg.hosted_scans import HostedScans
 from lamella.snapshot.errors import (
     InvalidPageToken,
     InvalidRequest,
@@ -202,11 +204,20 @@ class IcebergScans:
     """
 
     def __init__(
-        self, catalog: Catalog, warehouse: Warehouse, history: IcebergHistory, secret: bytes, note: Note
+        self,
+        catalog: Catalog,
+        warehouse: Warehouse,
+        history: IcebergHistory,
+        hosted: HostedTables,
+        hosted_scans: HostedScans,
+        secret: bytes,
+        note: Note,
     ) -> None:
         self._catalog = catalog
         self._warehouse = warehouse
         self._history = history
+        self._hosted = hosted
+        self._hosted_scans = hosted_scans
         self._tasks = PlanTasks(secret)
         self._note = note
 
@@ -224,6 +235,10 @@ class IcebergScans:
             LimitExceeded: a range of too many snapshots.
             NotNow: it takes more than ``max_tests``.
         """
+        table = self._hosted.table(record)
+        if table is not None:
+            members = self._hosted_scans.plan(record, table, request, max_tests)
+            return self._completed(members, f"{_WITHOUT_ID}{record.pointer.snapshot_id}")
         if request.start_snapshot_id is not None or request.end_snapshot_id is not None:
             return self._incremental(record, request, max_tests, user_agent)
         scan = self._scan_of(record, request)

@@ -7,16 +7,35 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from lamella.snapshot.errors import (
+    AlreadyExists,
+    CommitRequirementFailed,
+    IdempotencyMismatch,
     InvalidPageToken,
     InvalidRequest,
+    LocationRefused,
+    ManifestError,
+    NamespaceNotEmpty,
     NamespaceNotFound,
     NotExpressible,
+    ObjectNotFound,
+    OutcomeUnknown,
     PlanTaskNotFound,
+    PropertyConflict,
+    QuotaExceeded,
+    StoreError,
+    TableNotFound,
+    TransactionConflict,
     Unauthenticated,
+    Unavailable,
 )
 from lamella.snapshot.iceberg.wire import (
     AccessToken,
+    CommitIcebergTable,
+    CommitIcebergTransaction,
+    CommittedIcebergTable,
     CompletedPlan,
+    CreateIcebergNamespace,
+    CreateIcebergTable,
     Credentials,
     FetchScanTasks,
     IcebergConfig,
@@ -25,8 +44,12 @@ from lamella.snapshot.iceberg.wire import (
     IcebergTables,
     LoadedTable,
     PlanTableScan,
+    RegisterIcebergTable,
+    RenameIcebergTable,
     ScanTasks,
     TokenRequest,
+    UpdatedIcebergNamespace,
+    UpdateIcebergNamespace,
 )
 from lamella.snapshot.wire.operation import (
     AUTHENTICATED,
@@ -39,6 +62,8 @@ from lamella.snapshot.wire.operation import (
     Nothing,
     Operation,
     Parameter,
+    on_namespace,
+    on_server,
     on_table,
 )
 
@@ -106,6 +131,152 @@ ICEBERG_TABLES: Final = Operation(
     answer_type=IcebergTables,
     own_parameters=_PAGE,
     errors=(InvalidRequest, InvalidPageToken, NamespaceNotFound),
+)
+
+CREATE_ICEBERG_NAMESPACE: Final = Operation(
+    name="create_iceberg_namespace",
+    method="POST",
+    path=_NAMESPACES,
+    permission=on_server("maintain"),
+    summary="Create a namespace",
+    tag="Iceberg",
+    description="Its name in Lamella has dots between the levels.",
+    request_type=CreateIcebergNamespace,
+    answer_type=IcebergNamespace,
+    errors=(InvalidRequest, AlreadyExists, QuotaExceeded, IdempotencyMismatch),
+    resend="with_key",
+)
+
+UPDATE_ICEBERG_NAMESPACE: Final = Operation(
+    name="update_iceberg_namespace",
+    method="POST",
+    path=_NAMESPACE + "/properties",
+    permission=BY_REQUEST,
+    summary="Set and remove properties of a namespace",
+    tag="Iceberg",
+    request_type=UpdateIcebergNamespace,
+    answer_type=UpdatedIcebergNamespace,
+    errors=(InvalidRequest, PropertyConflict, NamespaceNotFound, IdempotencyMismatch, Unavailable),
+    resend="with_key",
+)
+
+DROP_ICEBERG_NAMESPACE: Final = Operation(
+    name="drop_iceberg_namespace",
+    method="DELETE",
+    path=_NAMESPACE,
+    permission=on_server("maintain"),
+    summary="Drop an empty namespace",
+    tag="Iceberg",
+    answer_type=Nothing,
+    status=204,
+    errors=(NamespaceNotFound, NamespaceNotEmpty, IdempotencyMismatch),
+    resend="with_key",
+)
+
+_OF_A_CHANGE: Final = (
+    InvalidRequest,
+    LocationRefused,
+    NamespaceNotFound,
+    QuotaExceeded,
+    IdempotencyMismatch,
+    StoreError,
+    Unavailable,
+    OutcomeUnknown,
+)
+
+CREATE_ICEBERG_TABLE: Final = Operation(
+    name="create_iceberg_table",
+    method="POST",
+    path=_TABLES,
+    permission=on_namespace("write"),
+    summary="Create a table that Iceberg clients commit to",
+    tag="Iceberg",
+    description="Columns and partition fields get new ids. With `stage-create`, the answer is the metadata of a table "
+    "that does not exist yet; the client creates it by a commit.",
+    request_type=CreateIcebergTable,
+    answer_type=LoadedTable,
+    errors=(*_OF_A_CHANGE, AlreadyExists),
+    resend="with_key",
+)
+
+REGISTER_ICEBERG_TABLE: Final = Operation(
+    name="register_iceberg_table",
+    method="POST",
+    path=_NAMESPACE + "/register",
+    permission=on_namespace("write"),
+    summary="Add a table by its metadata file",
+    tag="Iceberg",
+    request_type=RegisterIcebergTable,
+    answer_type=LoadedTable,
+    errors=(*_OF_A_CHANGE, AlreadyExists, ObjectNotFound, ManifestError, NotExpressible),
+    resend="with_key",
+)
+
+COMMIT_ICEBERG_TABLE: Final = Operation(
+    name="commit_iceberg_table",
+    method="POST",
+    path=_TABLE,
+    permission=on_table("write"),
+    summary="Commit to a table",
+    tag="Iceberg",
+    description="Checks the requirements and applies the updates, all or nothing. New data files are registered as "
+    "blocks. What Lamella cannot read is committed as well; its own readers then get an error, and Iceberg clients the "
+    "rows.",
+    request_type=CommitIcebergTable,
+    answer_type=CommittedIcebergTable,
+    errors=(*_OF_A_CHANGE, TableNotFound, CommitRequirementFailed, NotExpressible),
+    resend="with_key",
+    is_large=True,
+)
+
+COMMIT_ICEBERG_TRANSACTION: Final = Operation(
+    name="commit_iceberg_transaction",
+    method="POST",
+    path=_ROOT + "/transactions/commit",
+    permission=BY_REQUEST,
+    summary="Commit to several tables, all or nothing",
+    tag="Iceberg",
+    description="As commits to each of the tables. An error names all tables that are no longer as required.",
+    request_type=CommitIcebergTransaction,
+    answer_type=Nothing,
+    status=204,
+    errors=(*_OF_A_CHANGE, TableNotFound, CommitRequirementFailed, TransactionConflict, NotExpressible),
+    resend="with_key",
+    is_large=True,
+)
+
+DROP_ICEBERG_TABLE: Final = Operation(
+    name="drop_iceberg_table",
+    method="DELETE",
+    path=_TABLE,
+    permission=on_table("maintain"),
+    summary="Drop a table",
+    tag="Iceberg",
+    answer_type=Nothing,
+    status=204,
+    own_parameters=(
+        Parameter(
+            name="purgeRequested",
+            description="The table cannot be undropped. Default: false.",
+            schema={"type": "boolean"},
+        ),
+    ),
+    errors=(InvalidRequest, *OF_A_TABLE, IdempotencyMismatch),
+    resend="with_key",
+)
+
+RENAME_ICEBERG_TABLE: Final = Operation(
+    name="rename_iceberg_table",
+    method="POST",
+    path=_ROOT + "/tables/rename",
+    permission=BY_REQUEST,
+    summary="Rename a table, or move it to another namespace",
+    tag="Iceberg",
+    request_type=RenameIcebergTable,
+    answer_type=Nothing,
+    status=204,
+    errors=(InvalidRequest, *OF_A_TABLE, AlreadyExists, QuotaExceeded, IdempotencyMismatch),
+    resend="with_key",
 )
 
 LOAD_ICEBERG_TABLE: Final = Operation(

@@ -14,6 +14,13 @@ from lamella.snapshot.wire.limits import ColumnPaths
 
 #: Maximum length of a plan task. Plans of requests that need longer ones have no parts.
 MAX_CHARACTERS: Final = 1 << 20
+Properties = Annotated[
+    dict[Annotated[str, Meta(max_length=1024)], Annotated[str, Meta(max_length=1 << 20)]], Meta(max_length=10_000)
+]
+Names = Annotated[tuple[Annotated[str, Meta(max_length=1024)], ...], Meta(max_length=10_000)]
+IcebergName = Annotated[str, Meta(max_length=256)]
+#: The levels of a namespace.
+Levels = Annotated[tuple[IcebergName, ...], Meta(min_length=1, max_length=64)]
 #: Ids of snapshots: positive, of 63 bits.
 SnapshotId = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -57,8 +64,8 @@ class IcebergNamespace(msgspec.Struct, frozen=True, kw_only=True):
 class IcebergIdentifier(msgspec.Struct, frozen=True, kw_only=True):
     """The name of a table."""
 
-    namespace: tuple[str, ...]
-    name: str
+    namespace: Levels
+    name: IcebergName
 
 
 class IcebergTables(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
@@ -69,11 +76,91 @@ class IcebergTables(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", o
 
 
 class LoadedTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A table in Iceberg's form. At ``metadata_location`` is the service's own manifest of the snapshot."""
+    """A table in Iceberg's form. ``metadata_location``: its metadata file (None: a table that is not created yet), or
+    the service's own manifest of the snapshot."""
+
+    metadata_location: str | None
+    metadata: dict[str, Any]
+    config: dict[str, str]
+
+
+class CreateIcebergNamespace(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests a namespace; its levels are joined by dots."""
+
+    namespace: Levels
+    properties: Properties = {}
+
+
+class UpdateIcebergNamespace(msgspec.Struct, frozen=True, kw_only=True):
+    """Sets and removes properties of a namespace."""
+
+    removals: Names = ()
+    updates: Properties = {}
+
+
+class UpdatedIcebergNamespace(msgspec.Struct, frozen=True, kw_only=True):
+    """``missing``: properties to be removed that the namespace did not have."""
+
+    updated: tuple[str, ...]
+    removed: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+class CreateIcebergTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Requests a table. ``stage_create``: only return its metadata; the client creates the table by a commit."""
+
+    name: IcebergName
+    schema: dict[str, Any]
+    location: Annotated[str, Meta(max_length=4096)] | None = None
+    partition_spec: dict[str, Any] | None = None
+    write_order: dict[str, Any] | None = None
+    stage_create: bool = False
+    properties: Properties = {}
+
+
+class RegisterIcebergTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Adds a table by its metadata file. ``overwrite``: also if a table has the name."""
+
+    name: IcebergName
+    metadata_location: Annotated[str, Meta(max_length=4096)]
+    overwrite: bool = False
+
+
+class CommitIcebergTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit of a client: what it requires of the table, and the changes of the metadata.
+
+    ``identifier``: the table, in a transaction.
+    """
+
+    identifier: IcebergIdentifier | None = None
+    requirements: Annotated[tuple[dict[str, Any], ...], Meta(max_length=1_000)] = ()
+    updates: Annotated[tuple[dict[str, Any], ...], Meta(max_length=100_000)]
+
+
+class CommitIcebergTransaction(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Commits to several tables, all or nothing."""
+
+    table_changes: Annotated[tuple[CommitIcebergTable, ...], Meta(min_length=1, max_length=100)]
+
+
+class CommittedIcebergTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A table after a commit."""
 
     metadata_location: str
     metadata: dict[str, Any]
-    config: dict[str, str]
+
+
+class RenameIcebergTable(msgspec.Struct, frozen=True, kw_only=True):
+    """Gives a table another name."""
+
+    source: IcebergIdentifier
+    destination: IcebergIdentifier
+
+
+class IcebergPointer(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """What the service stores as the answer to a commit: the metadata file, which never changes."""
+
+    metadata_location: str
 
 
 class PlanTableScan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from lamella.snapshot.errors import HashMismatch, ManifestError, UnsupportedFormat
-from lamella.snapshot.manifest.features import FEATURES, FORMAT_FEATURES, WRITER_FEATURES
+from lamella.snapshot.manifest.features import KNOWN_FEATURES
 from lamella.snapshot.manifest.structs import Block, Group, Segment, Snapshot, Summary
 
 #: The newest version that this release reads, and the one that it writes. Version 2 added groups to snapshots; version
@@ -138,7 +138,7 @@ def check_version(version: int, required_features: Iterable[str], location: str)
         )
     if version < 1:
         raise ManifestError(f"{location} has format version {version}", location=location)
-    unknown = sorted(set(required_features).difference(FEATURES, WRITER_FEATURES, FORMAT_FEATURES))
+    unknown = sorted(set(required_features).difference(KNOWN_FEATURES))
     if unknown:
         raise UnsupportedFormat(
             f"{location} requires features that this release does not have: {', '.join(unknown)}",

@@ -16,6 +16,8 @@ from lamella.snapshot.errors import ReaderFeatureMissing, WriterFeatureMissing
 CONSTANTS: Final = "constants"
 #: The reader leaves out the rows of :attr:`lamella.snapshot.manifest.Block.deletes`.
 DELETES: Final = "deletes"
+#: The blocks are not those of the table's current version, which this release cannot read. No reader supports it.
+UNREAD_SOURCE: Final = "unread_source"
 #: The features that this release reads, and that its own readers support.
 FEATURES: Final = (CONSTANTS, DELETES)
 #: The writer checks new rows by the constraints of the schema, and stores text of a length that it gives.
@@ -26,6 +28,8 @@ WRITER_FEATURES: Final = (CONSTRAINTS,)
 SIDECAR_PARTS: Final = "sidecar_parts"
 #: The features of manifests and sidecars that this release reads; readers and writers of blocks need not know them.
 FORMAT_FEATURES: Final = (SIDECAR_PARTS,)
+#: The features of manifests that this release reads.
+KNOWN_FEATURES: Final = (*FEATURES, UNREAD_SOURCE, *WRITER_FEATURES, *FORMAT_FEATURES)
 
 _MEANING: Final = {
     CONSTANTS: "columns whose values are not in the files",
@@ -38,6 +42,12 @@ def require_features(required: Sequence[str], declared: Iterable[str]) -> None:
     if not required:
         return
     missing = sorted(set(required).difference(declared))
+    if UNREAD_SOURCE in required:
+        raise ReaderFeatureMissing(
+            "an Iceberg client has committed what Lamella cannot read, so its current rows are known to Iceberg clients"
+            " only: the property lamella.source.unread of the table says why",
+            features=[UNREAD_SOURCE],
+        )
     if missing:
         meanings = ", ".join(f"{name} ({_MEANING[name]})" if name in _MEANING else name for name in missing)
         raise ReaderFeatureMissing(

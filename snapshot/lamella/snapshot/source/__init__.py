@@ -11,10 +11,13 @@ from lamella.snapshot.source.path_values import (
 )
 from lamella.snapshot.source.read import Reader, SourceBlocks, take
 from lamella.snapshot.source.state import (
+    HOSTED,
     IDENTITY,
     KIND,
+    LOCATION,
     PREFIX,
     REFUSED,
+    UNREAD,
     VERSION,
     Difference,
     SourceFile,
@@ -25,16 +28,20 @@ from lamella.snapshot.source.state import (
     refuse_checks,
     refuse_columns,
     refuse_properties,
+    refuse_rollback,
     restored_properties,
     source_of,
     source_properties,
 )
 
 __all__ = [
+    "HOSTED",
     "IDENTITY",
     "KIND",
+    "LOCATION",
     "PREFIX",
     "REFUSED",
+    "UNREAD",
     "VERSION",
     "Difference",
     "Evolution",
@@ -57,6 +64,7 @@ __all__ = [
     "refuse_checks",
     "refuse_columns",
     "refuse_properties",
+    "refuse_rollback",
     "require_columns",
     "restored_properties",
     "source_of",

@@ -6,8 +6,9 @@ is in the table's schema history (:mod:`lamella.snapshot.source.evolution`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,12 +16,21 @@ from lamella.snapshot.errors import InvalidRequest, InvalidSchema, LamellaError,
 from lamella.snapshot.iceberg.metadata import SNAPSHOT
 from lamella.snapshot.schema import Column
 from lamella.snapshot.schema.column import canonical_default
-from lamella.snapshot.source.iceberg_deletes import ListedData, ListedDeletes, Partition, without_deleted_rows
+from lamella.snapshot.source.iceberg_deletes import (
+    ListedData,
+    ListedDeletes,
+    Partition,
+    partition_key,
+    without_deleted_rows,
+)
 from lamella.snapshot.source.options import StoreOptions, iceberg_properties
-from lamella.snapshot.source.state import SourceFile, SourceSchema, SourceState, outside
+from lamella.snapshot.source.state import Difference, SourceFile, SourceSchema, SourceState, outside
 from lamella.snapshot.source.transforms import Transformed
 from lamella.snapshot.storage import AllowedLocations, Store, normal
 from lamella.snapshot.wire import ExternalSource, RefusedFile
+
+if TYPE_CHECKING:
+    from lamella.snapshot.iceberg.manifest_entries import ListedFile
 
 #: How names of metadata files end: as text, and compressed by newer and older writers.
 _SUFFIXES: Final = (".metadata.json", ".gz.metadata.json", ".metadata.json.gz")
@@ -31,56 +41,120 @@ _CODE: Final = InvalidRequest.code
 _ROW_LINEAGE: Final = ("_last_updated_sequence_number", "_row_id")
 _WITH_ROW_LINEAGE: Final = 3
 
+#: The content of a file of deleted rows by value, in a manifest.
+_EQUALITY_DELETES: Final = 2
+
 #: Connections of the Iceberg catalogs that the service knows, by name.
 Catalogs = Mapping[str, Mapping[str, str]]
 
 
-def read_iceberg(
-    store: Store, source: ExternalSource, options: StoreOptions, catalogs: Catalogs, allowed: AllowedLocations
-) -> SourceState:
-    """Returns the files of the table's current snapshot.
+class IcebergReader:
+    """Reads Iceberg tables. ``catalogs``: connections by name. Remembers manifests, which never change."""
 
-    Each location is compared with ``allowed`` before it is opened: the metadata, and the lists and manifests that it
-    names. The table's own properties do not affect how files are opened, since anyone who can write the table controls
-    them.
+    def __init__(self, store: Store, options: StoreOptions, catalogs: Catalogs) -> None:
+        self._store = store
+        self._options = options
+        self._catalogs = catalogs
+        self._manifests: Any = None
 
-    Raises:
-        InvalidRequest: the current metadata cannot be determined, or the table uses an unsupported feature.
-        LocationRefused: its metadata, or a part of it, is outside of ``allowed``.
-        InvalidSchema: an unknown type.
-        ObjectNotFound: there is no such table.
-        StoreError: it cannot be read, or the extra is missing.
-    """
-    try:
-        from pyiceberg.exceptions import NoSuchTableError, NotInstalledError, RESTError, ValidationError
+    def read(self, source: ExternalSource, allowed: AllowedLocations, *, hosted: bool = False) -> SourceState:
+        """Returns the files of the table's current snapshot.
+
+        Each location is compared with ``allowed`` before it is opened: the metadata, and the lists and manifests that
+        it names. The table's own properties do not affect how files are opened, since anyone who can write the table
+        controls them. ``hosted``: all files are read again when the name mapping changes, so it can be used.
+
+        Raises:
+            InvalidRequest: the current metadata cannot be determined, or the table uses an unsupported feature.
+            LocationRefused: its metadata, or a part of it, is outside of ``allowed``.
+            InvalidSchema: an unknown type.
+            ObjectNotFound: there is no such table.
+            StoreError: it cannot be read, or the extra is missing.
+        """
+        name = f"{source.catalog}:{source.table}" if source.location is None else source.location
+        with self._errors(name):
+            location = _in_catalog(source, self._catalogs) if source.location is None else None
+            if location is None:
+                location = _metadata(self._store, str(source.location), allowed)
+            table = self._table(location, allowed)
+            return _state(self._store, table, hosted=hosted)
+
+    def change(self, before: str, after: str, allowed: AllowedLocations) -> tuple[SourceState, Difference] | None:
+        """Returns the state of a table with the files that are new between two of its metadata files, and the
+        difference; None: all files have to be compared.
+
+        Only manifests that one of the two does not have are read, if the delete files are the same. Raises as
+        :meth:`read`.
+        """
+        with self._errors(after):
+            return _change(self._store, self._table(before, allowed), self._table(after, allowed))
+
+    def _table(self, location: str, allowed: AllowedLocations) -> _Table:
         from pyiceberg.io import load_file_io
         from pyiceberg.serializers import Compressor, FromByteStream
-    except ImportError as error:
-        raise StoreError("Iceberg tables require the extra lamella[iceberg]") from error
-    name = f"{source.catalog}:{source.table}" if source.location is None else source.location
-    try:
-        if source.location is None:
-            location = _in_catalog(source, catalogs)
-        else:
-            location = _metadata(store, source.location, allowed)
+
+        from lamella.snapshot.iceberg.manifest_entries import ManifestEntries
+
+        if self._manifests is None:
+            self._manifests = ManifestEntries()
         allowed.require(location)
-        io = load_file_io(iceberg_properties(options), location)
+        io = load_file_io(iceberg_properties(self._options), location)
         compression = Compressor.get_compressor(".gz.metadata.json" if location.endswith(_SUFFIXES[1:]) else location)
         with io.new_input(location).open() as stream:
             try:
                 metadata = FromByteStream.table_metadata(stream, compression=compression)
             except TypeError as error:  # a default of nanoseconds, for instance
                 raise ValueError(str(error)) from error
-        return _state(store, metadata, io, location, allowed)
-    except NoSuchTableError as error:
-        raise ObjectNotFound(f"there is no Iceberg table {name}: {error}", location=name) from error
-    except FileNotFoundError as error:
-        raise ObjectNotFound(f"there is no Iceberg table at {name}: {error}", location=name) from error
-    except LamellaError:
-        raise
-    except (OSError, RESTError, ValueError, ValidationError, NotImplementedError, NotInstalledError) as error:
-        # pyiceberg raises ValueError for what it does not support, and its own error for damaged metadata.
-        raise StoreError(f"the Iceberg table {name} cannot be read: {error}", location=name) from error
+        return _Table(metadata, io, location, allowed, self._manifests)
+
+    @contextmanager
+    def _errors(self, name: str) -> Iterator[None]:
+        """Turn pyiceberg's errors into Lamella's."""
+        try:
+            from pyiceberg.exceptions import NoSuchTableError, NotInstalledError, RESTError, ValidationError
+        except ImportError as error:
+            raise StoreError("Iceberg tables require the extra lamella[iceberg]") from error
+        try:
+            yield
+        except NoSuchTableError as error:
+            raise ObjectNotFound(f"there is no Iceberg table {name}: {error}", location=name) from error
+        except FileNotFoundError as error:
+            raise ObjectNotFound(f"there is no Iceberg table at {name}: {error}", location=name) from error
+        except LamellaError:
+            raise
+        except (OSError, RESTError, ValueError, ValidationError, NotImplementedError, NotInstalledError) as error:
+            # pyiceberg raises ValueError for what it does not support, and its own error for damaged metadata.
+            raise StoreError(f"the Iceberg table {name} cannot be read: {error}", location=name) from error
+
+
+class _Table:
+    """A table at one of its metadata files. ``metadata``: as pyiceberg reads it."""
+
+    def __init__(self, metadata: Any, io: Any, location: str, allowed: AllowedLocations, manifests: Any) -> None:
+        self.metadata = metadata
+        self.location = location
+        self.allowed = allowed
+        self.specs = metadata.specs()
+        self.snapshot = metadata.current_snapshot()
+        self._io = io
+        self._manifests = manifests
+
+    def manifests(self) -> dict[str, Any]:
+        """Return the manifests of the current snapshot, by path."""
+        if self.snapshot is None:
+            return {}
+        self.allowed.require(normal(self.snapshot.manifest_list))  # ``normal`` refuses relative paths
+        return {each.manifest_path: each for each in self._manifests.listed(self.snapshot.manifest_list, self._read)}
+
+    def files(self, manifests: Iterable[Any]) -> Iterator[ListedFile]:
+        """Yield the live entries of manifests."""
+        for manifest in manifests:
+            self.allowed.require(normal(manifest.manifest_path))
+            yield from self._manifests.files(manifest, self._read)
+
+    def _read(self, location: str) -> bytes:
+        with self._io.new_input(location).open() as stream:
+            return bytes(stream.read())
 
 
 def _in_catalog(source: ExternalSource, catalogs: Catalogs) -> str:
@@ -122,7 +196,89 @@ def _files(version: int) -> list[str]:
     return [f"v{version}{suffix}" for suffix in _SUFFIXES]
 
 
-def _state(store: Store, metadata: Any, io: Any, location: str, allowed: AllowedLocations) -> SourceState:
+def _state(store: Store, table: _Table, *, hosted: bool) -> SourceState:
+    found = _Files(table)
+    found.add(table.files(table.manifests().values()))
+    whole = list(without_deleted_rows(store, found.data, found.deletes, table.allowed))
+    return _described(
+        table,
+        [each for each in whole if isinstance(each, SourceFile)],
+        [*found.refused, *(each for each in whole if isinstance(each, RefusedFile))],
+        hosted=hosted,
+    )
+
+
+def _change(store: Store, before: _Table, after: _Table) -> tuple[SourceState, Difference] | None:
+    old, new = before.manifests(), after.manifests()
+    deletes = {path for path, each in new.items() if _is_of_deletes(each)}
+    if deletes != {path for path, each in old.items() if _is_of_deletes(each)}:
+        return None
+    gone, found = _Files(before), _Files(after)
+    gone.add(before.files(each for path, each in old.items() if path not in new))
+    found.add(after.files(each for path, each in new.items() if path not in old))
+    if gone.refused or found.refused:
+        return None
+    were = {each.file.location: each for each in gone.data}
+    added = [each for each in found.data if each.file.location not in were]
+    if any(each != were[each.file.location] for each in found.data if each.file.location in were):
+        return None  # an entry that says something else of a file
+    if deletes:
+        found.add(after.files(new[path] for path in sorted(deletes)))
+    whole = list(without_deleted_rows(store, added, found.deletes, after.allowed))
+    files = [each for each in whole if isinstance(each, SourceFile)]
+    refused = [each for each in whole if isinstance(each, RefusedFile)]
+    left = {each.file.location for each in found.data}
+    difference = Difference(
+        added=tuple(files),
+        removed=tuple(sorted(location for location in were if location not in left)),
+        replaced=(),
+        unchanged=(),
+    )
+    return _described(after, files, refused, hosted=True), difference
+
+
+def _is_of_deletes(manifest: Any) -> bool:
+    from lamella.snapshot.iceberg.manifest_entries import is_of_deletes
+
+    return is_of_deletes(manifest)
+
+
+class _Files:
+    """The entries of manifests as what they are to a table: data files, delete files, and files that it cannot have."""
+
+    def __init__(self, table: _Table) -> None:
+        self._table = table
+        self.data: list[ListedData] = []
+        self.deletes: list[ListedDeletes] = []
+        self.refused: list[RefusedFile] = []
+
+    def add(self, entries: Iterable[ListedFile]) -> None:
+        """Sort some entries."""
+        specs, allowed = self._table.specs, self._table.allowed
+        for entry in entries:
+            path = normal(entry.path)
+            if entry.content:
+                self.deletes.append(_listed_deletes(entry, path, specs))
+            elif entry.format != "PARQUET":
+                reason = f"it is {entry.format}, not Parquet"
+                self.refused.append(RefusedFile(path=path, code=_CODE, reason=reason))
+            elif not allowed.allows(path):
+                self.refused += outside(allowed, [path])
+            else:
+                identity, transformed = _partition_values(entry, specs[entry.spec_id])
+                found = SourceFile(
+                    location=path, size_bytes=entry.size_bytes, partition=identity, transformed=transformed
+                )
+                self.data.append(
+                    ListedData(entry.path, found, partition_key(entry.spec_id, entry.partition), entry.sequence)
+                )
+
+
+def _described(
+    table: _Table, files: Sequence[SourceFile], refused: Sequence[RefusedFile], *, hosted: bool
+) -> SourceState:
+    """Returns the state of a table with these files."""
+    metadata, snapshot = table.metadata, table.snapshot
     current = metadata.current_schema_id
     # A schema that equals an earlier one gets its id, so files may have schemas with higher ids than the current one.
     versions = sorted((schema for schema in metadata.schemas if schema.schema_id != current), key=lambda s: s.schema_id)
@@ -136,49 +292,22 @@ def _state(store: Store, metadata: Any, io: Any, location: str, allowed: Allowed
         )
         for schema in versions
     )
-    snapshot = metadata.current_snapshot()
-    specs = metadata.specs()
-    data: list[ListedData] = []
-    deletes: list[ListedDeletes] = []
-    refused: list[RefusedFile] = []
-    for entry, of_deletes in () if snapshot is None else _entries(io, snapshot, allowed):
-        file = entry.data_file
-        path = normal(file.file_path)
-        if of_deletes is not None:
-            deletes.append(_listed_deletes(entry, path, of_deletes, specs))
-            continue
-        if file.file_format.value != "PARQUET":
-            refused.append(RefusedFile(path=path, code=_CODE, reason=f"it is {file.file_format}, not Parquet"))
-            continue
-        if not allowed.allows(path):
-            refused += outside(allowed, [path])
-            continue
-        identity, transformed = _partition_values(file, specs[file.spec_id or 0])
-        found = SourceFile(
-            location=path, size_bytes=file.file_size_in_bytes, partition=identity, transformed=transformed
-        )
-        data.append(ListedData(file.file_path, found, _partition(file), entry.sequence_number))
-    whole: list[SourceFile] = []
-    for each in without_deleted_rows(store, data, deletes, allowed):
-        if isinstance(each, SourceFile):
-            whole.append(each)
-        else:
-            refused.append(each)
     return SourceState(
-        files=tuple(whole),
-        version=f"{location.rpartition('/')[2]}#{'none' if snapshot is None else snapshot.snapshot_id}",
+        files=tuple(files),
+        version=f"{table.location.rpartition('/')[2]}#{'none' if snapshot is None else snapshot.snapshot_id}",
         identity=str(metadata.table_uuid),
         refused=tuple(refused),
         schemas=schemas,
-        numbers=dict(_named(metadata.name_mapping())) if _is_export(snapshot) else {},
+        numbers=dict(_named(metadata.name_mapping())) if hosted or _is_export(snapshot) else {},
+        exact_doubles=_is_export(snapshot),  # they contain only doubles that are floats
     )
 
 
-def _partition_values(file: Any, spec: Any) -> tuple[dict[int, Any], dict[int, tuple[Transformed, ...]]]:
+def _partition_values(file: ListedFile, spec: Any) -> tuple[dict[int, Any], dict[int, tuple[Transformed, ...]]]:
     """Returns the values of identity transforms, and of all, by the field id of the source column."""
     identity: dict[int, Any] = {}
     transformed: dict[int, tuple[Transformed, ...]] = {}
-    for field, value in zip(spec.fields, file.partition or (), strict=True):
+    for field, value in zip(spec.fields, file.partition, strict=True):
         transform = str(field.transform)
         if transform == "identity":
             identity[field.source_id] = value
@@ -208,68 +337,26 @@ def _named(mapping: Any) -> Iterator[tuple[tuple[str, ...], int]]:
     return iter(()) if mapping is None else below(mapping.root, ())
 
 
-#: ``referenced_data_file``, ``content_offset`` and ``content_size_in_bytes`` of a delete file.
-_OfDeletes = tuple[str | None, int | None, int | None]
-_OF_DELETES: Final = ("referenced_data_file", "content_offset", "content_size_in_bytes")
-
-
-def _entries(io: Any, snapshot: Any, allowed: AllowedLocations) -> Iterator[tuple[Any, _OfDeletes | None]]:
-    """Yields the entries of the snapshot, those of delete files with what the library does not read of them."""
-    from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
-
-    allowed.require(normal(snapshot.manifest_list))  # ``normal`` refuses relative paths
-    for manifest in snapshot.manifests(io):
-        allowed.require(normal(manifest.manifest_path))
-        entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
-        deletes = manifest.content == ManifestContent.DELETES
-        details = _of_deletes(io, manifest.manifest_path) if deletes else [None] * len(entries)
-        for entry, of_deletes in zip(entries, details, strict=True):
-            if entry.status != ManifestEntryStatus.DELETED:
-                yield entry, of_deletes
-
-
-def _of_deletes(io: Any, manifest: str) -> list[_OfDeletes | None]:
-    """Returns the members :data:`_OF_DELETES` of each entry of a manifest: the library reads entries without them."""
-    from pyiceberg.avro.file import AvroFile
-    from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS
-
-    names = [field.name for field in DATA_FILE_TYPE[3].fields]
-    referenced, offset, length = map(names.index, _OF_DELETES)
-    with AvroFile[Any](io.new_input(manifest), MANIFEST_ENTRY_SCHEMAS[3]) as entries:
-        # The data file is the last member of an entry.
-        return [(entry[-1][referenced], entry[-1][offset], entry[-1][length]) for entry in entries]
-
-
-def _listed_deletes(entry: Any, location: str, of_deletes: _OfDeletes, specs: Mapping[int, Any]) -> ListedDeletes:
-    from pyiceberg.manifest import DataFileContent
-
-    file = entry.data_file
-    is_equality = file.content == DataFileContent.EQUALITY_DELETES
-    partition: Partition | None = _partition(file)
+def _listed_deletes(file: ListedFile, location: str, specs: Mapping[int, Any]) -> ListedDeletes:
+    is_equality = file.content == _EQUALITY_DELETES
+    partition: Partition | None = partition_key(file.spec_id, file.partition)
     if file.spec_id not in specs or (is_equality and _is_unpartitioned(specs[file.spec_id])):
         partition = None
-    referenced, offset, length = of_deletes
     return ListedDeletes(
         location=location,
-        format=file.file_format.value,
-        sequence=entry.sequence_number,
+        format=file.format,
+        sequence=file.sequence,
         partition=partition,
-        referenced=None if is_equality else referenced,
-        offset=offset,
-        length=length,
-        row_count=file.record_count,
+        referenced=None if is_equality else file.referenced,
+        offset=file.offset,
+        length=file.length,
+        row_count=file.row_count,
         is_equality=is_equality,
     )
 
 
 def _is_unpartitioned(spec: Any) -> bool:
     return all(str(field.transform) == "void" for field in spec.fields)
-
-
-def _partition(file: Any) -> Partition:
-    """Returns a key that is equal for files of one partition, NaN and zeros of either sign included."""
-    values = (value + 0.0 if isinstance(value, float) else value for value in file.partition or ())
-    return file.spec_id, *map(repr, values)
 
 
 def _column(field: Any) -> Column:

@@ -31,6 +31,11 @@ _WORKERS: Final = 8
 _COMPACT: Final = "; compact the table"
 
 
+def partition_key(spec_id: int, values: Sequence[Any]) -> Partition:
+    """Returns a key that is equal for files of one partition, NaN and zeros of either sign included."""
+    return spec_id, *(repr(value + 0.0 if isinstance(value, float) else value) for value in values)
+
+
 class ListedData(msgspec.Struct, frozen=True):
     """A data file. ``path``: as the metadata has it; ``sequence``: of its data, None if the format has none."""
 
@@ -84,7 +89,7 @@ def without_deleted_rows(
     Raises:
         StoreError: storage failed.
     """
-    applying = _by_data_file(data, deletes)
+    applying = deletes_of_data_files(data, deletes)
     used = {each.location: each for entries in applying.values() for each in entries if _is_list(each)}
     lists = dict(zip(used, _read(store, list(used.values()), allowed), strict=True))
     for each in data:
@@ -99,7 +104,9 @@ def _is_list(entry: ListedDeletes) -> bool:
     return not entry.is_equality and not entry.is_vector
 
 
-def _by_data_file(data: Sequence[ListedData], deletes: Sequence[ListedDeletes]) -> dict[str, list[ListedDeletes]]:
+def deletes_of_data_files(
+    data: Sequence[ListedData], deletes: Sequence[ListedDeletes]
+) -> dict[str, list[ListedDeletes]]:
     """Returns the delete files that may apply to each data file, by path."""
     by_path: dict[str, list[ListedDeletes]] = {}
     by_partition: dict[Partition | None, list[ListedDeletes]] = {}

@@ -19,7 +19,7 @@ from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.source.delta import read_delta
 from lamella.snapshot.source.evolution import Evolution
 from lamella.snapshot.source.hive import read_hive
-from lamella.snapshot.source.iceberg import Catalogs, read_iceberg
+from lamella.snapshot.source.iceberg import Catalogs, IcebergReader
 from lamella.snapshot.source.options import StoreOptions
 from lamella.snapshot.source.path_values import (
     PathValues,
@@ -32,7 +32,16 @@ from lamella.snapshot.source.path_values import (
     with_log_values,
     with_partition_values,
 )
-from lamella.snapshot.source.state import FIRST_OF_PARTS, IDENTITY, SourceFile, SourceState, outside
+from lamella.snapshot.source.state import (
+    FIRST_OF_PARTS,
+    HOSTED,
+    IDENTITY,
+    LOCATION,
+    Difference,
+    SourceFile,
+    SourceState,
+    outside,
+)
 from lamella.snapshot.source.transforms import ordered_value, with_partition_bounds
 from lamella.snapshot.stats import Bound
 from lamella.snapshot.stats.constant import to_constant
@@ -101,7 +110,7 @@ class Reader:
     def __init__(self, store: Store, *, options: StoreOptions = _NO_OPTIONS, catalogs: Catalogs = _NO_OPTIONS) -> None:
         self._store = store
         self._options = options
-        self._catalogs = catalogs
+        self._iceberg = IcebergReader(store, options, catalogs)
 
     def read(
         self,
@@ -130,11 +139,29 @@ class Reader:
         if source.kind == "delta":
             state = read_delta(self._store, source, self._options, allowed)
         else:
-            state = read_iceberg(self._store, source, self._options, self._catalogs, allowed)
-        known = properties.get(IDENTITY)
-        if known is not None and known != state.identity:
-            raise InvalidRequest(f"the source is {state.identity}, but the table was created from {known}")
+            hosted = bool(properties.get(HOSTED))
+            state = self._iceberg.read(source, allowed, hosted=hosted)
+        _require_identity(properties, state)
         return state
+
+    def iceberg_change(
+        self, after: str, properties: Mapping[str, str], allowed: AllowedLocations
+    ) -> tuple[SourceState, Difference] | None:
+        """Returns what changed in a table of Iceberg clients up to the metadata file ``after``, whose state has only
+        the new files; None: all files have to be compared.
+
+        Raises as :meth:`read`.
+        """
+        found = self._iceberg.change(properties[LOCATION], after, allowed)
+        if found is not None:
+            _require_identity(properties, found[0])
+        return found
+
+
+def _require_identity(properties: Mapping[str, str], state: SourceState) -> None:
+    known = properties.get(IDENTITY)
+    if known is not None and known != state.identity:
+        raise InvalidRequest(f"the source is {state.identity}, but the table was created from {known}")
 
 
 class SourceBlocks(msgspec.Struct, frozen=True):
@@ -292,8 +319,7 @@ def _by_number(
             if in_files is None:
                 numbers = _numbers(footer, state.numbers)
                 paths, schema = _written_with(footer, numbers, names)
-                # Lamella's own exports, which have a name mapping, contain only doubles that are floats.
-                values = _outside(file.partition, numbers, paths, schema, has_exact_doubles=bool(state.numbers))
+                values = _outside(file.partition, numbers, paths, schema, has_exact_doubles=state.exact_doubles)
             else:
                 paths, schema = by_source_id[in_files.schema_id]
                 _require_numbers(footer, paths)

@@ -72,9 +72,9 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
 
     ``refused``: files that belong to it and cannot be part of a table. ``schemas``: its schemas in the order of their
     first use, but the current one last; empty: it declares none. ``numbers``: the field ids of columns, by their paths
-    in files without field ids. ``above``: values named by folders above the root of a directory. ``partitioned_by``:
-    columns whose values a metastore gives. ``in_files``: what all files have been written with; None: a file's own
-    names and field ids tell.
+    in files without field ids. ``exact_doubles``: doubles in ``partition`` are those of the files. ``above``: values
+    named by folders above the root of a directory. ``partitioned_by``: columns whose values a metastore gives.
+    ``in_files``: what all files have been written with; None: a file's own names and field ids tell.
     """
 
     files: tuple[SourceFile, ...]
@@ -83,6 +83,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[RefusedFile, ...] = ()
     schemas: tuple[SourceSchema, ...] = ()
     numbers: Mapping[tuple[str, ...], int] = {}
+    exact_doubles: bool = False
     above: PathValues = ()
     partitioned_by: tuple[str, ...] = ()
     in_files: FileSchema | None = None
@@ -155,8 +156,14 @@ REFUSED: Final = PREFIX + "refused"
 FIELDS: Final = PREFIX + "fields"
 SCHEMAS: Final = PREFIX + "schemas"
 
+LOCATION: Final = PREFIX + "location"
+#: Set if the source is an Iceberg table of which this service is the catalog: :data:`LOCATION` is its metadata file.
+HOSTED: Final = PREFIX + "hosted"
+#: Why the blocks are not those of the source's current version; absent or empty if they are.
+UNREAD: Final = PREFIX + "unread"
+
 #: What is true of a snapshot's own files and columns; the other properties say which source a table follows.
-_OF_A_SNAPSHOT: Final = (VERSION, REFUSED, FIELDS, SCHEMAS)
+_OF_A_SNAPSHOT: Final = (VERSION, REFUSED, FIELDS, SCHEMAS, UNREAD)
 
 _MEMBERS: Final = ("kind", "location", "catalog", "table", "path_columns", "time_zone")
 _SOURCE: Final = msgspec.json.Decoder(ExternalSource)  # created here: see ``snapshot.columnar.chunk``
@@ -203,16 +210,26 @@ def restored_properties(current: Mapping[str, str], target: Mapping[str, str]) -
 
 def refuse_added(properties: Mapping[str, str]) -> None:
     """Raise InvalidRequest for a table that follows a source: files added in another way would be removed again."""
+    if properties.get(HOSTED):
+        raise InvalidRequest("Iceberg clients write this table: change its rows by one of them")
     if KIND in properties:
         raise InvalidRequest("the table follows a source: change the files in the source, and refresh the table")
 
 
 def refuse_columns(properties: Mapping[str, str]) -> None:
     """Raise InvalidRequest for a table that has the columns of its source."""
+    if properties.get(HOSTED):
+        raise InvalidRequest("Iceberg clients write this table: change its columns by one of them")
     if properties.get(KIND, "directory") != "directory":
         raise InvalidRequest(
             "the table has the columns of its source: change them in the source, and refresh the table"
         )
+
+
+def refuse_rollback(properties: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for a table whose current snapshot Iceberg clients decide."""
+    if properties.get(HOSTED):
+        raise InvalidRequest("Iceberg clients write this table: roll it back by one of them (rollback_to_snapshot)")
 
 
 def refuse_checks(properties: Mapping[str, str]) -> None:

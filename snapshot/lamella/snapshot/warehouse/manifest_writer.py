@@ -23,6 +23,7 @@ from lamella.snapshot.index.directory import Addition, Directory, find_entries
 from lamella.snapshot.manifest import (
     CONSTRAINTS,
     FORMAT_VERSION,
+    UNREAD_SOURCE,
     Block,
     DirectoryRef,
     Group,
@@ -48,6 +49,7 @@ from lamella.snapshot.manifest.replaced_files import ReplacedSet, to_merge
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.schema.evolution import Versioned
 from lamella.snapshot.sketch.layers import SketchLayers, unsketched
+from lamella.snapshot.source import UNREAD
 from lamella.snapshot.storage import TableLayout, table_root
 from lamella.snapshot.storage.together import TogetherStore
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -170,6 +172,8 @@ class ManifestWriter:
         """Write a snapshot and its sidecar; returns the pointer to it, and the snapshot as it was written."""
         layout = self.layout(snapshot.table_id)
         own = (CONSTRAINTS,) if snapshot.schema.has_constraints else ()
+        if snapshot.properties.get(UNREAD):
+            own = (*own, UNREAD_SOURCE)
         parts = format_features((*snapshot.groups, *snapshot.segments))
         features = (*snapshot.summary.required_features, *own, *parts) or msgspec.UNSET
         snapshot = msgspec.structs.replace(snapshot, required_features=features)

@@ -1,0 +1,156 @@
+"""Manifest lists and manifests that Iceberg's writers wrote, read by pyiceberg. Needs ``lamella[iceberg]``.
+
+Only what a scan needs is kept of an entry: statistics are those of the files' footers.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from threading import Lock
+from typing import Any, Final
+
+import msgspec
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io import InputFile, InputStream
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_ENTRY_SCHEMAS,
+    ManifestContent,
+    ManifestFile,
+    read_manifest_list,
+)
+
+from lamella.snapshot.errors import ManifestError
+
+#: Reads a whole file.
+Read = Callable[[str], bytes]
+
+_ADDED: Final = 1
+_DELETED: Final = 2
+#: Contents of a file.
+DATA: Final = 0
+POSITION_DELETES: Final = 1
+EQUALITY_DELETES: Final = 2
+
+_ENTRY: Final = MANIFEST_ENTRY_SCHEMAS[3]
+_STATUS, _SEQUENCE, _FILE_AT = (
+    next(at for at, field in enumerate(_ENTRY.fields) if field.name == name)
+    for name in ("status", "sequence_number", "data_file")
+)
+_POSITIONS: Final = {field.name: at for at, field in enumerate(DATA_FILE_TYPE[3].fields)}
+#: What the library raises for damaged files.
+_DAMAGED: Final = (ValueError, EOFError, IndexError, TypeError, KeyError, OverflowError, AttributeError)
+
+
+class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A live entry of a manifest. ``path`` and ``format`` as the manifest has them; ``sequence``: of its data.
+
+    ``referenced``, ``offset``, ``length``: of a file of deleted rows, the data file and the place of its vector.
+    """
+
+    path: str
+    format: str
+    content: int
+    size_bytes: int
+    row_count: int
+    spec_id: int
+    partition: tuple[Any, ...]
+    sequence: int | None
+    equality_ids: tuple[int, ...] = ()
+    sort_order_id: int | None = None
+    referenced: str | None = None
+    offset: int | None = None
+    length: int | None = None
+
+
+class ManifestEntries:
+    """Reads manifests, and remembers those that were read last: they never change.
+
+    ``max_files``: of all manifests that are remembered.
+    """
+
+    def __init__(self, max_files: int = 100_000) -> None:
+        self._max_files = max_files
+        self._lock = Lock()
+        self._known: dict[str, tuple[ListedFile, ...]] = {}
+
+    def listed(self, manifest_list: str, read: Read) -> list[ManifestFile]:
+        """Returns the manifests of a list. Raises ManifestError if it is damaged."""
+        data = read(manifest_list)
+        try:
+            return list(read_manifest_list(_File(data)))
+        except _DAMAGED as error:
+            raise ManifestError(f"{manifest_list} is no manifest list: {error}", location=manifest_list) from error
+
+    def files(self, manifest: ManifestFile, read: Read) -> tuple[ListedFile, ...]:
+        """Returns the live entries of a manifest. Raises ManifestError if it is damaged.
+
+        What an entry inherits of the list's is the same in every list: a list names the snapshot that added it.
+        """
+        key = f"{manifest.manifest_path} {manifest.sequence_number} {manifest.partition_spec_id}"
+        with self._lock:
+            found = self._known.get(key)
+            if found is not None:
+                self._known[key] = self._known.pop(key)  # the one used last is at the end
+                return found
+        data = read(manifest.manifest_path)
+        try:
+            found = tuple(_live(manifest, data))
+        except _DAMAGED as error:
+            location = manifest.manifest_path
+            raise ManifestError(f"{location} is no manifest: {error}", location=location) from error
+        with self._lock:
+            self._known[key] = found
+            while len(self._known) > 1 and sum(map(len, self._known.values())) > self._max_files:
+                del self._known[next(iter(self._known))]
+        return found
+
+
+def is_of_deletes(manifest: ManifestFile) -> bool:
+    """Returns whether a manifest lists delete files."""
+    return manifest.content == ManifestContent.DELETES
+
+
+def _live(manifest: ManifestFile, data: bytes) -> Iterator[ListedFile]:
+    at = _POSITIONS
+    with AvroFile[Any](_File(data), _ENTRY) as records:
+        for record in records:
+            status, sequence, file = record[_STATUS], record[_SEQUENCE], record[_FILE_AT]
+            if status == _DELETED:
+                continue
+            if sequence is None and (manifest.sequence_number == 0 or status == _ADDED):
+                sequence = manifest.sequence_number
+            partition = file[at["partition"]]
+            yield ListedFile(
+                path=file[at["file_path"]],
+                format=str(file[at["file_format"]]).upper(),
+                content=file[at["content"]] or DATA,
+                size_bytes=file[at["file_size_in_bytes"]],
+                row_count=file[at["record_count"]],
+                spec_id=manifest.partition_spec_id,
+                partition=() if partition is None else tuple(partition[i] for i in range(len(partition))),
+                sequence=sequence,
+                equality_ids=tuple(file[at["equality_ids"]] or ()),
+                sort_order_id=file[at["sort_order_id"]],
+                referenced=file[at["referenced_data_file"]],
+                offset=file[at["content_offset"]],
+                length=file[at["content_size_in_bytes"]],
+            )
+
+
+class _File(InputFile):
+    """A file in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__("memory")
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002  # pyiceberg's signature
+        return io.BytesIO(self._data)

@@ -1,0 +1,500 @@
+"""Iceberg clients create tables and commit to them; Lamella and the clients read the same rows."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import uuid
+import warnings
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.table import StaticTable, Table
+from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestampNanoType
+
+from lamella.client.http import Lamella
+from lamella.service.app import create_app
+from lamella.service.config.settings import Settings
+from lamella.snapshot.errors import InvalidRequest, ReaderFeatureMissing
+from lamella.snapshot.schema.evolution import AddColumn
+from support.app_client import AppClient
+from support.tenants import ROOT_KEY, ROOT_SHA256
+
+ROOT = "/iceberg/v1"
+ROWS = pa.table(
+    {"id": pa.array(range(10), pa.int64()), "name": [f"n{i}" for i in range(10)], "day": ["mon", "tue"] * 5}
+)
+
+
+@pytest.fixture
+def namespace(catalog: Catalog) -> str:
+    """A namespace of two levels."""
+    name = f"w{uuid.uuid4().hex[:8]}.eu"
+    catalog.create_namespace(name)
+    return name
+
+
+@pytest.fixture
+def orders(catalog: Catalog, namespace: str) -> Table:
+    """A table that a client made, without rows."""
+    return catalog.create_table(f"{namespace}.orders", schema=ROWS.schema)
+
+
+def ids_of(lake: Lamella, name: str, filter: str | None = None) -> list[int]:
+    """The ids that Lamella reads."""
+    return sorted(row["id"] for row in lake.table(name).scan(filter).to_arrow().to_pylist())
+
+
+def test_what_a_client_appends_is_a_table_of_blocks(lake: Lamella, catalog: Catalog, orders: Table) -> None:
+    """With statistics: a filter opens the files that can match, and no others; all of them by default."""
+    name = ".".join(orders.name())
+    for first in (0, 100, 200):
+        orders.append(ROWS.set_column(0, "id", pa.array(range(first, first + 10), pa.int64())))
+    table = lake.table(name)
+    assert ids_of(lake, name) == [*range(10), *range(100, 110), *range(200, 210)]
+    found = table.prune("id BETWEEN 103 AND 105")
+    assert (len(found.blocks), table.info().block_count) == (1, 3)
+    assert ids_of(lake, name, "id BETWEEN 103 AND 105") == [103, 104, 105]
+    assert [each.operation for each in table.snapshots()] == ["append", "append", "append", "create"]
+    again = catalog.load_table(name)
+    assert sorted(again.scan("id >= 205").to_arrow()["id"].to_pylist()) == [205, 206, 207, 208, 209]
+    assert [each.snapshot_id for each in again.snapshots()] == [each.snapshot_id for each in orders.snapshots()]
+
+
+def test_the_service_plans_these_tables_by_its_statistics(rest_url: str, orders: Table) -> None:
+    """Residuals are true where every row matches; partitions and older snapshots are those of the manifests."""
+    with orders.update_spec() as spec:
+        spec.add_field("day", IdentityTransform(), "day")
+    orders.append(ROWS)
+    before = orders.current_snapshot()
+    assert before is not None
+    orders.append(ROWS.set_column(0, "id", pa.array(range(100, 110), pa.int64())))
+    path = f"{ROOT}/namespaces/{orders.name()[0]}%1F{orders.name()[1]}/tables/orders/plan"
+    with AppLike(rest_url) as http:
+        filter = {"type": "gt-eq", "term": "id", "value": 100}
+        found = http.post(path, {"filter": filter})["file-scan-tasks"]
+        assert [each["residual-filter"] for each in found] == [True, True]
+        assert sorted(tuple(each["data-file"]["partition"]) for each in found) == [("mon",), ("tue",)]
+        assert {each["data-file"]["spec-id"] for each in found} == {1}
+        then = http.post(path, {"snapshot-id": before.snapshot_id})["file-scan-tasks"]
+        assert sum(each["data-file"]["record-count"] for each in then) == 10
+        assert http.post(path, {"filter": filter, "snapshot-id": before.snapshot_id})["file-scan-tasks"] == []
+
+
+class AppLike:
+    """Posts JSON to a service."""
+
+    def __init__(self, url: str) -> None:
+        self._lake = Lamella(url)
+
+    def __enter__(self) -> AppLike:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lake.close()
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer."""
+        import httpx2
+
+        answer = httpx2.post(f"{self._lake.url}{path}", json=body)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+def test_random_commits_leave_the_rows_that_they_should(lake: Lamella, catalog: Catalog, namespace: str) -> None:
+    """Appends, deletes, overwrites, new columns, other specs and rollbacks; by Lamella, by plans of the service, and by
+    the manifests, each against rows that the test remembers."""
+    for seed in range(6):
+        history = History(catalog, f"{namespace}.t{seed}", random.Random(seed))
+        for step in range(14):
+            history.change(step)
+            history.check(lake)
+
+
+class History:
+    """A table, and the rows that it should have: an id, and the values of the columns that there were then."""
+
+    def __init__(self, catalog: Catalog, name: str, chance: random.Random) -> None:
+        self._catalog = catalog
+        self._name = name
+        self._chance = chance
+        self._table = catalog.create_table(name, schema=Schema(NestedField(1, "id", LongType())))
+        self._columns: list[str] = []
+        self._rows: list[tuple[int, ...]] = []
+        self._past: list[tuple[int, list[tuple[int, ...]]]] = []
+
+    def change(self, step: int) -> None:
+        """Commit something."""
+        table, low = self._table, self._chance.randrange(60)
+        kinds = ["append", "append", "delete", "overwrite", "column", "spec", "rollback", "rename"]
+        what = self._chance.choice(kinds)
+        if what == "append":
+            made = [(self._chance.randrange(60), *[step] * len(self._columns)) for _ in range(low % 8 + 1)]
+            table.append(self._arrow(made))
+            self._rows = [*self._rows, *made]
+        elif what == "delete":
+            with warnings.catch_warnings(action="ignore"):  # of deletes that match nothing
+                table.delete(f"id >= {low} and id < {low + 20}")
+            self._rows = [row for row in self._rows if not low <= row[0] < low + 20]
+        elif what == "overwrite":
+            made = [(low, *[step] * len(self._columns))]
+            with warnings.catch_warnings(action="ignore"):
+                table.overwrite(self._arrow(made), f"id >= {low}")
+            self._rows = [*(row for row in self._rows if row[0] < low), *made]
+        elif what == "column" and len(self._columns) < 3:
+            with table.update_schema() as schema:
+                schema.add_column(f"c{step}", IntegerType())
+            self._columns.append(f"c{step}")
+        elif what == "rename" and self._columns:
+            with table.update_schema() as schema:
+                schema.rename_column(self._columns[0], f"r{step}")
+            self._columns[0] = f"r{step}"
+        elif what == "spec":
+            with table.update_spec() as spec:
+                before = [each.name for each in table.spec().fields]
+                for name in before:
+                    spec.remove_field(name)
+                if not before:
+                    spec.add_field("id", IdentityTransform(), f"p{step}")
+        elif what == "rollback" and self._past:
+            number, self._rows = self._chance.choice(self._past)
+            table.manage_snapshots().set_current_snapshot(snapshot_id=number).commit()
+        current = table.current_snapshot()
+        if current is not None:
+            self._past.append((current.snapshot_id, self._rows))
+
+    def check(self, lake: Lamella) -> None:
+        """All readers find the rows, and those of a filter."""
+        low = self._chance.randrange(60)
+        wanted = sorted(map(repr, self._dicts(self._rows)))
+        some = sorted(repr(row) for row in self._dicts(self._rows) if row["id"] >= low)
+        table, loaded = lake.table(self._name), self._catalog.load_table(self._name)
+        assert _found(table.scan().to_arrow()) == wanted
+        assert _found(table.scan(f"id >= {low}").to_arrow()) == some
+        assert _found(loaded.scan(f"id >= {low}").to_arrow()) == some
+        assert _found(StaticTable.from_metadata(loaded.metadata_location).scan().to_arrow()) == wanted
+
+    def _arrow(self, rows: list[tuple[int, ...]]) -> pa.Table:
+        return pa.Table.from_pylist(self._dicts(rows), schema=self._table.schema().as_arrow())
+
+    def _dicts(self, rows: list[tuple[int, ...]]) -> list[dict[str, Any]]:
+        names = ["id", *self._columns]
+        return [dict(zip_longest(names, row)) for row in rows]
+
+
+def _found(result: pa.Table) -> list[str]:
+    return sorted(map(repr, result.to_pylist()))
+
+
+def test_columns_below_others_are_followed(lake: Lamella, catalog: Catalog, namespace: str) -> None:
+    """A struct whose fields are added, renamed and dropped."""
+    inner = StructType(NestedField(3, "x", LongType()), NestedField(4, "y", StringType()))
+    name = f"{namespace}.nested"
+    table = catalog.create_table(name, schema=Schema(NestedField(1, "id", LongType()), NestedField(2, "s", inner)))
+    table.append(pa.Table.from_pylist([{"id": 1, "s": {"x": 5, "y": "a"}}], schema=table.schema().as_arrow()))
+    with table.update_schema() as schema:
+        schema.rename_column("s.x", "z")
+        schema.delete_column("s.y")
+        schema.add_column(("s", "w"), LongType())
+    table.append(pa.Table.from_pylist([{"id": 2, "s": {"z": 6, "w": 7}}], schema=table.schema().as_arrow()))
+    found = sorted(lake.table(name).scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+    assert found == [{"id": 1, "s": {"z": 5, "w": None}}, {"id": 2, "s": {"z": 6, "w": 7}}]
+    assert ids_of(lake, name, "s.z > 5") == [2]
+
+
+def test_of_two_commits_on_one_snapshot_the_second_is_refused(catalog: Catalog, orders: Table) -> None:
+    """As a failed commit, with what has changed; the client can load the table and try again."""
+    other = catalog.load_table(".".join(orders.name()))
+    orders.append(ROWS)
+    required = AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": None})
+    with pytest.raises(CommitFailedException, match="branch main was created concurrently"):
+        catalog.commit_table(other, (required,), (SetPropertiesUpdate(updates={"a": "1"}),))
+    other.append(ROWS)  # pyiceberg loads the table and tries again
+    assert catalog.load_table(".".join(other.name())).scan().count() == 20
+
+
+def test_writers_at_once_lose_nothing(rest_url: str, catalog: Catalog, lake: Lamella, orders: Table) -> None:
+    """Each tries until it succeeds; every row is there once."""
+    name, each, writers = ".".join(orders.name()), 6, 4
+
+    def write(writer: int) -> None:
+        own = load_catalog("own", type="rest", uri=f"{rest_url}/iceberg")
+        for step in range(each):
+            number = writer * 100 + step
+            row = pa.table({"id": pa.array([number], pa.int64()), "name": ["x"], "day": ["y"]})
+            while True:
+                try:
+                    own.load_table(name).append(row)
+                    break
+                except CommitFailedException:
+                    continue
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(writers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wanted = sorted(writer * 100 + step for writer in range(writers) for step in range(each))
+    assert ids_of(lake, name) == wanted
+    assert sorted(catalog.load_table(name).scan().to_arrow()["id"].to_pylist()) == wanted
+
+
+def test_names_follow_the_rules_of_iceberg(catalog: Catalog, namespace: str, orders: Table) -> None:
+    """Namespaces have levels and properties; tables are listed, renamed, dropped and refused by its errors."""
+    parent, _, child = namespace.partition(".")
+    assert (parent,) in catalog.list_namespaces()
+    assert catalog.list_namespaces(parent) == [(parent, child)]
+    assert catalog.list_tables(namespace) == [(parent, child, "orders")]
+    updated = catalog.update_namespace_properties(namespace, removals={"x"}, updates={"owner": "web"})
+    assert (updated.updated, updated.removed, updated.missing) == (["owner"], [], ["x"])
+    assert catalog.load_namespace_properties(namespace) == {"owner": "web"}
+    with pytest.raises(NamespaceAlreadyExistsError):
+        catalog.create_namespace(namespace)
+    with pytest.raises(TableAlreadyExistsError):
+        catalog.create_table(f"{namespace}.orders", schema=ROWS.schema)
+    with pytest.raises(NamespaceNotEmptyError):
+        catalog.drop_namespace(namespace)
+    with pytest.raises(NoSuchNamespaceError):
+        catalog.create_table("nowhere.t", schema=ROWS.schema)
+    catalog.rename_table(f"{namespace}.orders", f"{namespace}.sold")
+    with pytest.raises(NoSuchTableError):
+        catalog.load_table(f"{namespace}.orders")
+    assert catalog.load_table(f"{namespace}.sold").metadata.table_uuid == orders.metadata.table_uuid
+    catalog.drop_table(f"{namespace}.sold")
+    catalog.drop_namespace(namespace)
+    assert not catalog.namespace_exists(namespace)
+
+
+def test_a_transaction_of_the_client_creates_and_fills_a_table(lake: Lamella, catalog: Catalog, namespace: str) -> None:
+    """``CREATE TABLE AS SELECT``: the table is there with its rows, or not at all."""
+    name = f"{namespace}.made"
+    with catalog.create_table_transaction(name, schema=ROWS.schema) as made:
+        made.append(ROWS)
+        assert not catalog.table_exists(name)
+    assert ids_of(lake, name) == list(range(10))
+    assert catalog.load_table(name).scan("id < 3").count() == 3
+
+
+def test_a_table_is_registered_by_its_metadata_file(
+    lake: Lamella, catalog: Catalog, orders: Table, namespace: str
+) -> None:
+    """Its rows can be read, by its own manifests if the files are in the folder of another table."""
+    orders.append(ROWS)
+    again = catalog.register_table(f"{namespace}.again", orders.metadata_location)
+    assert sorted(again.scan().to_arrow()["id"].to_pylist()) == list(range(10))
+    with pytest.raises(ReaderFeatureMissing):
+        lake.table(f"{namespace}.again").scan().to_arrow()
+
+
+def test_what_lamella_cannot_read_is_committed_and_its_readers_get_an_error(
+    lake: Lamella, catalog: Catalog, orders: Table, tmp_path: Path
+) -> None:
+    """A file that is not there: Iceberg clients have it in their table, Lamella's readers get the reason and no rows;
+    when it is there, they read again."""
+    name = ".".join(orders.name())
+    orders.append(ROWS)
+    lost = tmp_path / "lost.parquet"
+    pq.write_table(ROWS, lost)
+    transaction = orders.transaction()
+    transaction.add_files([f"file://{lost}"])
+    hidden = lost.rename(tmp_path / "hidden")
+    transaction.commit_transaction()
+    with pytest.raises(ReaderFeatureMissing, match="unread"):
+        lake.table(name).scan().to_arrow()
+    assert "lost.parquet" in lake.table(name).info().properties["lamella.source.unread"]
+    assert len(list(catalog.load_table(name).scan().plan_files())) == 2
+    hidden.rename(lost)
+    lake.table(name).refresh()
+    assert ids_of(lake, name) == sorted([*range(10)] * 2)
+    assert lake.table(name).info().properties["lamella.source.unread"] == ""
+    assert ids_of(lake, name, "id = 3") == [3, 3]
+
+
+def test_a_changed_name_mapping_holds_for_all_files(
+    lake: Lamella, catalog: Catalog, orders: Table, tmp_path: Path
+) -> None:
+    """Files without field ids are read by it, as Iceberg's readers do: not by the one of the time they were added."""
+    name, added = ".".join(orders.name()), tmp_path / "added.parquet"
+    pq.write_table(ROWS.append_column("other", pa.array(["o"] * 10)), added)
+    with orders.update_schema() as schema:
+        schema.add_column("other", StringType())
+    orders.add_files([f"file://{added}"])
+    assert lake.table(name).scan("id = 1").to_arrow().to_pylist()[0]["name"] == "n1"
+    mapping = [
+        {"field-id": 1, "names": ["id"]},
+        {"field-id": 2, "names": ["other"]},
+        {"field-id": 3, "names": ["day"]},
+        {"field-id": 4, "names": ["name"]},
+    ]
+    with orders.transaction() as transaction:
+        transaction.set_properties({"schema.name-mapping.default": json.dumps(mapping)})
+    by_manifests = StaticTable.from_metadata(catalog.load_table(name).metadata_location)
+    wanted = _found(by_manifests.scan().to_arrow())
+    try:
+        assert _found(lake.table(name).scan().to_arrow()) == wanted
+    except ReaderFeatureMissing:  # its blocks have no form for files whose names changed places
+        assert lake.table(name).info().properties["lamella.source.unread"]
+
+
+def test_a_type_that_lamella_does_not_have_is_for_iceberg_clients(lake: Lamella, rest_url: str, namespace: str) -> None:
+    """The table is there for them, and says why Lamella cannot read it."""
+    path = f"{ROOT}/namespaces/{namespace.replace('.', '%1F')}/tables"
+    schema = {"type": "struct", "fields": [{"id": 1, "name": "g", "type": "geometry(OGC:CRS84)", "required": False}]}
+    with AppLike(rest_url) as http:
+        made = http.post(path, {"name": "shapes", "schema": schema, "properties": {"format-version": "3"}})
+        assert made["metadata"]["schemas"][0]["fields"][0]["type"] == "geometry(OGC:CRS84)"
+    assert "geometry" in lake.table(f"{namespace}.shapes").info().properties["lamella.source.unread"]
+    with pytest.raises(ReaderFeatureMissing):
+        lake.table(f"{namespace}.shapes").scan().to_arrow()
+
+
+def test_nanoseconds_are_read_in_format_version_3(lake: Lamella, catalog: Catalog, namespace: str) -> None:
+    """As what they are."""
+    name = f"{namespace}.exact"
+    schema = Schema(NestedField(1, "at", TimestampNanoType()))
+    catalog.create_table(name, schema=schema, properties={"format-version": "3"})
+    assert lake.table(name).info().schema.columns[0].type == "timestamp_ntz(ns)"
+
+
+def test_lamellas_own_writes_to_such_a_table_are_refused(lake: Lamella, orders: Table) -> None:
+    """Rows, columns, rollbacks and other metadata files: only Iceberg clients decide them."""
+    orders.append(ROWS)
+    table = lake.table(".".join(orders.name()))
+    first = list(table.snapshots())[-1].snapshot_id
+    for write in (
+        lambda: table.append(ROWS),
+        lambda: table.delete("id = 1"),
+        lambda: table.evolve([AddColumn(name="x", type="int64")]),
+        lambda: table.rollback(first),
+        lambda: table.refresh(location="file:///elsewhere/v1.metadata.json"),
+    ):
+        with pytest.raises(InvalidRequest, match="Iceberg clients write this table"):
+            write()
+    assert table.refresh().changed is False
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Any:
+    """A service with keys."""
+    settings = Settings(warehouse=str(tmp_path / "warehouse"), auth=True, root_key_sha256=ROOT_SHA256)
+    with AppClient(create_app(settings)) as app:
+        app.headers["Authorization"] = f"Bearer {ROOT_KEY}"
+        yield app
+
+
+def simple(name: str = "t", **more: Any) -> dict[str, Any]:
+    """The body that creates a table."""
+    fields = [{"id": 1, "name": "id", "type": "long", "required": False}]
+    return {"name": name, "schema": {"type": "struct", "fields": fields}, **more}
+
+
+def test_a_repeated_request_with_its_key_happens_once(app: AppClient) -> None:
+    """The second answer is the first one; another body under the key is refused; errors too are repeated in Iceberg's
+    form."""
+    assert app.post(f"{ROOT}/namespaces", json={"namespace": ["n"]}).status_code == 200
+    key = {"Idempotency-Key": "k1"}
+    first = app.post(f"{ROOT}/namespaces/n/tables", json=simple(), headers=key)
+    again = app.post(f"{ROOT}/namespaces/n/tables", json=simple(), headers=key)
+    assert first.status_code == again.status_code == 200
+    assert first.json() == again.json()
+    other = app.post(f"{ROOT}/namespaces/n/tables", json=simple("u"), headers=key)
+    assert (other.status_code, other.json()["error"]["type"]) == (409, "CommitFailedException")
+    path, key = f"{ROOT}/namespaces/n/tables/t", {"Idempotency-Key": "k2"}
+    body = {"updates": [{"action": "set-properties", "updates": {"a": "1"}}]}
+    one, two = (app.post(path, json=body, headers=key).json() for _ in range(2))
+    assert one == two
+    assert one["metadata"]["properties"] == {"a": "1"}
+    refused = {"requirements": [{"type": "assert-create"}], "updates": []}
+    for _ in range(2):
+        answer = app.post(path, json=refused, headers={"Idempotency-Key": "k3"})
+        assert (answer.status_code, answer.json()["error"]["type"]) == (409, "CommitFailedException")
+
+
+def test_a_transaction_commits_to_all_tables_or_none(app: AppClient) -> None:
+    """An error names every table that is not as required."""
+    app.post(f"{ROOT}/namespaces", json={"namespace": ["n"]})
+    for name in ("a", "b", "c"):
+        assert app.post(f"{ROOT}/namespaces/n/tables", json=simple(name)).status_code == 200
+
+    def change(name: str, schema_id: int = 0) -> dict[str, Any]:
+        return {
+            "identifier": {"namespace": ["n"], "name": name},
+            "requirements": [{"type": "assert-current-schema-id", "current-schema-id": schema_id}],
+            "updates": [{"action": "set-properties", "updates": {"by": "transaction"}}],
+        }
+
+    def properties(name: str) -> dict[str, str]:
+        found: dict[str, str] = app.get(f"{ROOT}/namespaces/n/tables/{name}").json()["metadata"]["properties"]
+        return found
+
+    path = f"{ROOT}/transactions/commit"
+    bad = app.post(path, json={"table-changes": [change("a"), change("b", 5), change("c", 6)]})
+    assert (bad.status_code, bad.json()["error"]["type"]) == (409, "CommitFailedException")
+    assert all(f"n.{name}" in bad.json()["error"]["message"] for name in ("b", "c"))
+    assert properties("a") == {}
+    missing = app.post(path, json={"table-changes": [change("a"), change("nothing")]})
+    assert (missing.status_code, missing.json()["error"]["type"]) == (404, "NoSuchTableException")
+    twice = app.post(path, json={"table-changes": [change("a"), change("a")]})
+    assert twice.status_code == 400
+    assert properties("a") == {}
+    done = app.post(path, json={"table-changes": [change(name) for name in ("a", "b", "c")]})
+    assert done.status_code == 204, done.text
+    assert [properties(name) for name in ("a", "b", "c")] == [{"by": "transaction"}] * 3
+
+
+def test_a_key_commits_only_where_it_may(app: AppClient) -> None:
+    """And no table is at a location that it may not use, nor a metadata file read or written there."""
+    app.post(f"{ROOT}/namespaces", json={"namespace": ["n"]})
+    assert app.post(f"{ROOT}/namespaces/n/tables", json=simple("a")).status_code == 200
+    grants = [{"role": "read", "namespace": "n"}]
+    key = app.post("/v1/keys", json={"name": "reader", "grants": grants}).json()["key"]
+    reader = {"Authorization": f"Bearer {key}"}
+    body = {"updates": [{"action": "set-properties", "updates": {"a": "1"}}]}
+    change = {"identifier": {"namespace": ["n"], "name": "a"}, **body}
+    for method, path, sent in (
+        ("POST", "/namespaces", {"namespace": ["m"]}),
+        ("POST", "/namespaces/n/tables", simple("b")),
+        ("POST", "/namespaces/n/tables/a", body),
+        ("POST", "/transactions/commit", {"table-changes": [change]}),
+        ("DELETE", "/namespaces/n/tables/a", None),
+        ("POST", "/namespaces/n/register", {"name": "b", "metadata-location": "file:///x.metadata.json"}),
+    ):
+        answer = app.request(method, ROOT + path, headers=reader, json=sent)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (403, "ForbiddenException"), path
+    for wrong in (
+        simple("b", location="file:///elsewhere/b"),
+        simple("b", properties={"write.metadata.path": "file:///elsewhere"}),
+    ):
+        answer = app.post(f"{ROOT}/namespaces/n/tables", json=wrong)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (403, "ForbiddenException")
+    moved = {"updates": [{"action": "set-location", "location": "file:///elsewhere"}]}
+    assert app.post(f"{ROOT}/namespaces/n/tables/a", json=moved).status_code == 403
+    stolen = {"name": "b", "metadata-location": "file:///etc/x.metadata.json"}
+    assert app.post(f"{ROOT}/namespaces/n/register", json=stolen).status_code == 403
+
+
+def test_commits_to_lamellas_own_tables_are_refused(app: AppClient) -> None:
+    """With the reason: their snapshots are Lamella's."""
+    app.post("/v1/namespaces", json={"name": "n"})
+    app.post("/v1/namespaces/n/tables", json={"name": "t", "schema": [{"name": "id", "type": "int64"}]})
+    answer = app.post(f"{ROOT}/namespaces/n/tables/t", json={"updates": []})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (406, "UnsupportedOperationException")
