@@ -7,6 +7,7 @@ import random
 import threading
 import uuid
 import warnings
+from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestampNanoType
 
 from lamella.client.http import Lamella
+from lamella.client.http import Table as LamellaTable
+from lamella.client.jobs.context import JobContext
+from lamella.client.jobs.rewrite import compact
+from lamella.client.rewrite.engine import SerialEngine
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import InvalidRequest, ReaderFeatureMissing
@@ -120,11 +125,14 @@ class AppLike:
         return found
 
 
-def test_random_commits_leave_the_rows_that_they_should(lake: Lamella, catalog: Catalog, namespace: str) -> None:
+@pytest.mark.parametrize("of_both", [False, True])
+def test_random_commits_leave_the_rows_that_they_should(
+    lake: Lamella, catalog: Catalog, namespace: str, *, of_both: bool
+) -> None:
     """Appends, deletes, overwrites, new columns, other specs and rollbacks; by Lamella, by plans of the service, and by
-    the manifests, each against rows that the test remembers."""
+    the manifests, each against rows that the test remembers. ``of_both``: Lamella's writers change the table, too."""
     for seed in range(6):
-        history = History(catalog, f"{namespace}.t{seed}", random.Random(seed))
+        history = History(catalog, f"{namespace}.t{seed}", random.Random(seed), lake if of_both else None)
         for step in range(14):
             history.change(step)
             history.check(lake)
@@ -133,10 +141,11 @@ def test_random_commits_leave_the_rows_that_they_should(lake: Lamella, catalog: 
 class History:
     """A table, and the rows that it should have: an id, and the values of the columns that there were then."""
 
-    def __init__(self, catalog: Catalog, name: str, chance: random.Random) -> None:
+    def __init__(self, catalog: Catalog, name: str, chance: random.Random, lake: Lamella | None) -> None:
         self._catalog = catalog
         self._name = name
         self._chance = chance
+        self._lake = lake
         self._table = catalog.create_table(name, schema=Schema(NestedField(1, "id", LongType())))
         self._columns: list[str] = []
         self._rows: list[tuple[int, ...]] = []
@@ -144,6 +153,10 @@ class History:
 
     def change(self, step: int) -> None:
         """Commit something."""
+        if self._lake is not None and self._chance.random() < 0.5:
+            self._change_by_lamella(self._lake.table(self._name), step)
+            return
+        self._table = self._catalog.load_table(self._name)
         table, low = self._table, self._chance.randrange(60)
         kinds = ["append", "append", "delete", "overwrite", "column", "spec", "rollback", "rename"]
         what = self._chance.choice(kinds)
@@ -181,6 +194,24 @@ class History:
         current = table.current_snapshot()
         if current is not None:
             self._past.append((current.snapshot_id, self._rows))
+
+    def _change_by_lamella(self, table: LamellaTable, step: int) -> None:
+        low = self._chance.randrange(60)
+        made = [(low + at, *[step] * len(self._columns)) for at in range(low % 5 + 1)]
+        what = self._chance.choice(["append", "delete", "upsert", "compact"])
+        if what == "compact":
+            assert self._lake is not None
+            compact(JobContext(lake=self._lake, table=self._name, engine=SerialEngine()))
+        elif what == "append":
+            table.append(self._dicts(made))
+            self._rows = [*self._rows, *made]
+        elif what == "delete":
+            table.delete(f"id BETWEEN {low} AND {low + 9}")
+            self._rows = [row for row in self._rows if not low <= row[0] <= low + 9]
+        else:
+            table.upsert(self._dicts(made), on=["id"])
+            ids = {row[0] for row in made}
+            self._rows = [*(row for row in self._rows if row[0] not in ids), *made]
 
     def check(self, lake: Lamella) -> None:
         """All readers find the rows, and those of a filter."""
@@ -375,21 +406,91 @@ def test_nanoseconds_are_read_in_format_version_3(lake: Lamella, catalog: Catalo
     assert lake.table(name).info().schema.columns[0].type == "timestamp_ntz(ns)"
 
 
-def test_lamellas_own_writes_to_such_a_table_are_refused(lake: Lamella, orders: Table) -> None:
-    """Rows, columns, rollbacks and other metadata files: only Iceberg clients decide them."""
+def test_what_lamella_writes_is_an_iceberg_snapshot(lake: Lamella, catalog: Catalog, orders: Table) -> None:
+    """As soon as a client loads the table, and not before; several changes are one snapshot, with a summary."""
+    name = ".".join(orders.name())
+    orders.append(ROWS)
+    table = lake.table(name)
+    table.append(ROWS.set_column(0, "id", pa.array(range(100, 110), pa.int64())))
+    table.delete("id = 3")
+    before = len(list(table.snapshots()))
+    loaded = catalog.load_table(name)
+    assert len(loaded.snapshots()) == 2
+    assert len(list(table.snapshots())) == before + 1
+    summary = loaded.snapshots()[-1].summary
+    assert summary is not None
+    assert summary.operation.value == "overwrite"
+    assert (summary["added-records"], summary["total-records"]) == ("19", "19")
+    parent = loaded.snapshots()[-1].parent_snapshot_id
+    assert parent == loaded.snapshots()[0].snapshot_id
+    again = catalog.load_table(name)
+    assert again.metadata_location == loaded.metadata_location
+    wanted = [0, 1, 2, 4, 5, 6, 7, 8, 9, *range(100, 110)]
+    assert sorted(StaticTable.from_metadata(again.metadata_location).scan().to_arrow()["id"].to_pylist()) == wanted
+    required = AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": parent})
+    with pytest.raises(CommitFailedException, match="branch main has changed"):
+        catalog.commit_table(again, (required,), (SetPropertiesUpdate(updates={"a": "1"}),))
+    again.append(ROWS)
+    assert ids_of(lake, name) == sorted([*wanted, *range(10)])
+
+
+def test_an_index_and_a_tag_are_no_iceberg_snapshots(lake: Lamella, catalog: Catalog, orders: Table) -> None:
+    """They change no row; plans of the service use the index."""
+    name = ".".join(orders.name())
+    orders.append(ROWS)
+    before = catalog.load_table(name)
+    table = lake.table(name)
+    table.create_index("by_name", "bloom", "name")
+    table.tag("v1")
+    after = catalog.load_table(name)
+    assert after.metadata_location == before.metadata_location
+    assert after.scan("name = 'n3'").to_arrow()["id"].to_pylist() == [3]
+
+
+def test_lamellas_writes_that_iceberg_could_not_state_are_refused(
+    lake: Lamella, catalog: Catalog, orders: Table, namespace: str, tmp_path: Path
+) -> None:
+    """Columns, rollbacks, files without field ids, deletion vectors, other metadata files, required columns."""
     orders.append(ROWS)
     table = lake.table(".".join(orders.name()))
     first = list(table.snapshots())[-1].snapshot_id
-    for write in (
-        lambda: table.append(ROWS),
-        lambda: table.delete("id = 1"),
+    file = tmp_path / "x.parquet"
+    pq.write_table(ROWS, file)
+    refused: list[Callable[[], object]] = [
         lambda: table.evolve([AddColumn(name="x", type="int64")]),
         lambda: table.rollback(first),
+        lambda: table.register([f"file://{file}"]),
         lambda: table.refresh(location="file:///elsewhere/v1.metadata.json"),
-    ):
-        with pytest.raises(InvalidRequest, match="Iceberg clients write this table"):
+        lambda: table.delete("id = 1", mode="merge-on-read"),
+    ]
+    required = catalog.create_table(
+        f"{namespace}.required", schema=Schema(NestedField(1, "id", LongType(), required=True))
+    )
+    assert required is not None
+    for write in refused:
+        with pytest.raises(InvalidRequest, match="this is a table of Iceberg clients"):
             write()
+    with pytest.raises(InvalidRequest, match="column 'id' is required"):
+        lake.table(f"{namespace}.required").append({"id": [1]})
     assert table.refresh().changed is False
+    assert ids_of(lake, ".".join(orders.name())) == list(range(10))
+
+
+def test_files_of_snapshots_that_clients_list_are_not_cleaned_up(
+    lake: Lamella, catalog: Catalog, orders: Table
+) -> None:
+    """A block that Lamella wrote and replaced stays while the Iceberg metadata has its snapshot."""
+    name = ".".join(orders.name())
+    table = lake.table(name)
+    table.append(ROWS)
+    then = catalog.load_table(name).current_snapshot()
+    assert then is not None
+    table.delete("id < 5")
+    loaded = catalog.load_table(name)
+    answer = table.vacuum(older_than="0s", execute=True)
+    assert any("Iceberg" in str(each.reason) for each in answer.snapshots)
+    old = StaticTable.from_metadata(loaded.metadata_location).scan(snapshot_id=then.snapshot_id).to_arrow()
+    assert sorted(old["id"].to_pylist()) == list(range(10))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from lamella.service.catalog import Catalog, CommitGuard, TableRecord
-from lamella.service.commits.blocks import AddedBlocks, FileChecker, check_request, duplicate, once, replaced
+from lamella.service.commits.blocks import Added, AddedBlocks, FileChecker, check_request, duplicate, once, replaced
 from lamella.service.commits.group import GroupCommit
 from lamella.service.commits.queue import BlockChange, CheckedRead, CommitQueue, MakeAnswer, Step
 from lamella.service.commits.transactions import MakeResponse, TableChange, Transactions
@@ -33,21 +33,23 @@ from lamella.service.telemetry.metrics import Metrics
 from lamella.service.telemetry.tracing import Traces
 from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError, NotProven, ObjectNotFound
 from lamella.snapshot.manifest import FEATURES, Block, SnapshotPointer
-from lamella.snapshot.manifest.block_arrays import BlockSequence, footer_hashes_of
+from lamella.snapshot.manifest.block_arrays import BlockSequence, footer_hashes_of, locations_of
 from lamella.snapshot.parquet import ingest_arrays
 from lamella.snapshot.parquet.block import optional_in_files
 from lamella.snapshot.row_checks import check_filter, violation
 from lamella.snapshot.schema.evolution import AddCheck
 from lamella.snapshot.source import (
+    HOSTED,
     columns_named,
     location_columns,
     refuse_added,
     refuse_checks,
     refuse_columns,
+    refuse_registered,
     require_columns,
     with_folders,
 )
-from lamella.snapshot.storage import Store
+from lamella.snapshot.storage import Store, TableLayout
 from lamella.snapshot.storage.location import parse
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import (
@@ -153,7 +155,7 @@ class Committer:
         guard = self._catalog.guard(table.table_id, found, since_ms=self._clock())
         with trusted_manifests():
             head = self._warehouse.head(table.pointer)
-            refuse_added(head.properties)
+            refuse_registered(head.properties)
             schema = head.schema
             if schema.has_constraints:
                 raise NotProven(
@@ -355,6 +357,8 @@ class Committer:
             default_schema_id=default_schema_id,
             since_ms=self._clock(),
         )
+        if versions.properties.get(HOSTED):
+            _require_of_iceberg(added, TableLayout(table.location).blocks, has_deletes=bool(payload.deletes))
         parts = self._parts.of_commit(table.table_id, versions, payload.index_parts, added.keys)
 
         def answer(result: CommitResult) -> CommitAnswer:
@@ -511,6 +515,19 @@ class Committer:
     def _count_if_done(self, done: Future[StoredResponse], refused: Sequence[RefusedFile]) -> None:
         if _succeeded(done):
             self._file_checker.count(refused)
+
+
+def _require_of_iceberg(added: Added, folder: str, *, has_deletes: bool) -> None:
+    """Raise InvalidRequest for a change of a table of Iceberg clients that Iceberg could not state.
+
+    ``folder``: of the files that Lamella's own writers number as the table does.
+    """
+    if has_deletes:
+        raise InvalidRequest(
+            "this is a table of Iceberg clients, where Lamella rewrites blocks with deleted rows: use copy-on-write"
+        )
+    if added.segments or not all(each.startswith(f"{folder}/") for each in locations_of(added.blocks)):
+        raise InvalidRequest("this is a table of Iceberg clients: add other files by one of them (add_files)")
 
 
 def _result(result: CommitResult) -> CommitResult:

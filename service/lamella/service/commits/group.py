@@ -32,6 +32,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.manifest import SegmentRef, SnapshotPointer
 from lamella.snapshot.manifest.block_arrays import BlockSequence, joined_blocks, locations_of
+from lamella.snapshot.source import refuse_unwritable
 from lamella.snapshot.warehouse import ChangeSet, CommitResult, Warehouse
 
 Waiting = Entry[BlockChange | Step, StoredResponse]
@@ -208,6 +209,9 @@ class GroupCommit:
         if isinstance(first.change, Step):
             result = first.change.step(base)
             return Attempt(result, [(first, result)], [], first.change.required_seq)
+        if any(entry.change.changes_blocks for entry in group if isinstance(entry.change, BlockChange)):
+            # A commit of an Iceberg client may have come since the request was checked.
+            refuse_unwritable(self._warehouse.head(base).properties)
         sets, members = leaves.change_sets(base, group)
         # An entry with schema changes is alone in its group.
         update = first.change.schema_update

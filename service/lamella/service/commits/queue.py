@@ -78,6 +78,11 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.blocks) + sum(ref.summary.block_count for ref in self.segments)
 
     @property
+    def changes_blocks(self) -> bool:
+        """Return whether it adds, removes or changes blocks."""
+        return self.adds_files or bool(self.removed)
+
+    @property
     def adds_files(self) -> bool:
         """Return whether it adds files that a clean-up might have deleted."""
         return bool(self.blocks or self.segments or self.deletes)

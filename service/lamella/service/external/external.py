@@ -34,6 +34,7 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.manifest import Block, SegmentRef, Snapshot, SnapshotPointer
 from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.source import (
+    AFTER,
     HOSTED,
     LOCATION,
     REFUSED,
@@ -284,6 +285,8 @@ def _blocks(warehouse: Warehouse, pointer: SnapshotPointer) -> Iterator[Block]:
         yield from warehouse.segment(ref).blocks
 
 
+#: Returns further properties of a snapshot, by the others.
+MoreProperties = Callable[[dict[str, str]], dict[str, str]]
 #: How often a refresh is tried if other changes are committed first.
 _TRIES: Final = 4
 
@@ -342,8 +345,20 @@ class External:
             record = self._catalog.table_by_id(table_id)
             with trusted_manifests():
                 head = self._warehouse.head(record.pointer)
-            if request.location is not None and head.properties.get(HOSTED):
-                raise InvalidRequest("Iceberg clients write this table, and decide which metadata file it has")
+            if head.properties.get(HOSTED):
+                if request.location is not None:
+                    raise InvalidRequest("this is a table of Iceberg clients: they decide which metadata file it has")
+                if not head.properties.get(UNREAD):  # its metadata may lack what Lamella's writers changed since
+                    same = RefreshTableAnswer(
+                        snapshot_id=record.pointer.snapshot_id,
+                        mode=request.mode,
+                        changed=False,
+                        added=0,
+                        removed=0,
+                        replaced=0,
+                        unchanged=head.summary.block_count,
+                    )
+                    return answered(self._catalog, idempotency_key, same)
             allowed = self._rules.of(record.namespace, table_id)
             plan = plan_refresh(self._warehouse, self._reader, allowed, record.pointer, head, request)
             if request.mode == "dry_run":
@@ -368,11 +383,19 @@ class External:
         return Pending(pending.answered, again)
 
     def changed_to(
-        self, record: TableRecord, head: Snapshot, location: str, operation: str, *, rereads: bool
+        self,
+        record: TableRecord,
+        head: Snapshot,
+        location: str,
+        operation: str,
+        more: MoreProperties,
+        *,
+        rereads: bool,
     ) -> tuple[Callable[[SnapshotPointer], CommitResult], CommitGuard]:
         """Return the step that brings an Iceberg table to another metadata file, all or nothing, and its guard.
 
-        ``operation``: of its snapshot. ``rereads``: every file is opened. Raises as :meth:`refresh`.
+        ``operation``: of its snapshot. ``more``: further properties of it. ``rereads``: every file is opened. Raises as
+        :meth:`refresh`.
         """
         mode: SourceMode = "full" if rereads else "incremental"
         request = RefreshTable(location=location, allow_empty=True, strict=True, mode=mode)
@@ -382,7 +405,7 @@ class External:
             if plan is None:
                 plan = plan_refresh(self._warehouse, self._reader, allowed, record.pointer, head, request)
             guard, outcome = self._read(record, plan, request, watch)
-        return self._step(record, plan, outcome, operation), guard
+        return self._step(record, plan, outcome, operation, more), guard
 
     def _change_plan(
         self, record: TableRecord, head: Snapshot, location: str, allowed: AllowedLocations
@@ -456,7 +479,12 @@ class External:
         return SourceBlocks(blocks, [*taken.refused, *foreign, *changed])
 
     def _step(
-        self, record: TableRecord, plan: RefreshPlan, outcome: Outcome, operation: str
+        self,
+        record: TableRecord,
+        plan: RefreshPlan,
+        outcome: Outcome,
+        operation: str,
+        more: MoreProperties = lambda _: {},
     ) -> Callable[[SnapshotPointer], CommitResult]:
         """Return the step that writes the next snapshot, if the base still has the blocks of the plan."""
         prepared: list[Sequence[SegmentRef]] = []
@@ -466,13 +494,17 @@ class External:
             if not prepared:
                 versions = self._warehouse.seen_after(base, plan.evolution.steps)
                 prepared.append(self._warehouse.prepare(record.table_id, versions, outcome.blocks))
+            properties = dict(outcome.properties)
+            if plan.head.properties.get(HOSTED):
+                properties[AFTER] = base.snapshot_id
+            properties |= more({**plan.head.properties, **properties})
             return self._warehouse.commit(
                 base,
                 added=prepared[0],
                 removed=outcome.removed,
                 read_at=record.pointer,
                 operation=operation,
-                properties=outcome.properties,
+                properties=properties,
                 schemas=plan.evolution.steps,
                 now_ms=self._clock(),
             )

@@ -9,10 +9,12 @@ that says why, until a commit that they can read.
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
@@ -24,6 +26,8 @@ from lamella.service.external.external import External
 from lamella.service.history.history import history_entry, trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse, answered, finished
 from lamella.service.tables.names import LocationRules, check_name
+from lamella.snapshot.concurrency import SingleFlight
+from lamella.snapshot.delete_policy import DELETE_MODE
 from lamella.snapshot.errors import (
     AlreadyExists,
     CommitConflict,
@@ -47,6 +51,7 @@ from lamella.snapshot.iceberg.table_metadata import (
     check_requirements,
     current_schema,
     current_snapshot,
+    fields_of,
     new_metadata,
 )
 from lamella.snapshot.iceberg.wire import (
@@ -57,13 +62,17 @@ from lamella.snapshot.iceberg.wire import (
     RegisterIcebergTable,
 )
 from lamella.snapshot.ids import Ids, is_uuid7
-from lamella.snapshot.manifest import Snapshot, SnapshotPointer
+from lamella.snapshot.manifest import Block, Snapshot, SnapshotPointer
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.source import (
+    AFTER,
+    FIELDS,
     HOSTED,
     IDENTITY,
     LOCATION,
+    READ_ONLY,
     UNREAD,
+    VERSION,
     Reader,
     first_columns,
     first_properties,
@@ -71,15 +80,28 @@ from lamella.snapshot.source import (
     source_properties,
 )
 from lamella.snapshot.storage import Store, normal
-from lamella.snapshot.vacuum import foreign_table
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import ExternalSource
+
+if TYPE_CHECKING:  # pyiceberg is loaded when it is used
+    from lamella.snapshot.iceberg.manifest_entries import ManifestEntries
 
 #: How often a commit is tried if other changes of the table come first.
 _TRIES: Final = 4
 _METADATA_FOLDER: Final = "write.metadata.path"
 _JSON: Final = msgspec.json.Decoder(dict[str, Any])
+#: Below the table's folder: the files of Iceberg clients.
+_FOLDER: Final = "iceberg"
+_FIELDS: Final = msgspec.json.Decoder(dict[int, int])
 _CREATE: Final = "assert-create"
+#: How often Lamella's changes are published before a load gives up, while others commit.
+_PUBLISHING_TRIES: Final = 8
+#: How many snapshots without changes of blocks are remembered.
+_REMEMBERED: Final = 10_000
+#: How many snapshots back the last commit of a client is looked for.
+_STEPS: Final = 200
+#: Operations after which a table has the same rows.
+_SAME_ROWS: Final = frozenset({"compact", "recluster", "purge"})
 #: The column of a table whose own columns have no form in Lamella, until they have.
 _PLACEHOLDER: Final = (Column(name="unread", type="boolean"),)
 _BEING_READ: Final = "its files are being registered"
@@ -93,6 +115,7 @@ _RETRIED: Final = frozenset({CommitConflict.code, DuplicateBlock.code, SchemaCon
 class HostedTable(NamedTuple):
     """A table of Iceberg clients. ``location``: its metadata file. ``is_registered``: it has blocks, of all files."""
 
+    record: TableRecord
     location: str
     is_registered: bool
 
@@ -133,13 +156,121 @@ class HostedTables:
         self._ids = ids
         self._clock = clock
         self._log = log
+        self._publishing = SingleFlight()
+        self._manifests: ManifestEntries | None = None
+        #: Snapshots that differ from their metadata file in no block, by table and snapshot.
+        self._same: dict[tuple[str, str], bool] = {}
 
     def table(self, record: TableRecord) -> HostedTable | None:
-        """Return where the metadata of a table is; None if Iceberg clients do not commit to it."""
-        head = self._head(record.pointer)
-        location = _hosted(head)
-        is_registered = head.summary.block_count > 0 and not head.properties.get(UNREAD)
-        return None if location is None else HostedTable(location, is_registered)
+        """Return where the metadata of a table is, with what Lamella's writers changed; None if Iceberg clients do not
+        commit to it.
+
+        Raises:
+            NotExpressible: what they changed has no form in Iceberg.
+            Unavailable: others change the table all the time.
+        """
+        if _hosted(self._head(record.pointer)) is None:
+            return None
+        record, head, location = self._published(record)
+        return HostedTable(record, location, head.summary.block_count > 0 and not head.properties.get(UNREAD))
+
+    def _published(self, record: TableRecord) -> tuple[TableRecord, Snapshot, str]:
+        """Return a table whose metadata file has all changes, its snapshot and that file."""
+        for _ in range(_PUBLISHING_TRIES):
+            head = self._head(record.pointer)
+            location = _require_hosted(record, head)
+            known = (record.table_id, record.pointer.snapshot_id)
+            if is_of_client(head) or known in self._same or head.properties.get(UNREAD):
+                return record, head, location
+            try:
+                is_same = self._publishing.run(known, partial(self._publish, record, head, location))
+            except CommitConflict:
+                is_same = False
+            if is_same:
+                if len(self._same) >= _REMEMBERED:
+                    self._same = {}
+                self._same[known] = True
+                return record, head, location
+            record = self._catalog.table_by_id(record.table_id)
+        raise Unavailable("the table is being changed by others; try again", retry_after_s=1)
+
+    def _publish(self, record: TableRecord, head: Snapshot, location: str) -> bool:
+        """Commit the Iceberg snapshot of what Lamella's writers changed; return True if they changed no block.
+
+        Raises CommitConflict if another commit came first.
+        """
+        from lamella.snapshot.iceberg.manifest_entries import ManifestEntries
+        from lamella.snapshot.iceberg.snapshot_writer import write_snapshot
+
+        if self._manifests is None:
+            self._manifests = ManifestEntries()
+        metadata = self.metadata(location)
+        before, after, same_rows = self._blocks_since(record, metadata)
+        added = [block for each, block in sorted(after.items()) if each not in before]
+        removed = before - after.keys()
+        if not added and not removed:
+            return True
+        taken = {each["snapshot-id"] for each in metadata["snapshots"]}
+        snapshot_id = next(each for each in iter(lambda: secrets.randbits(62), None) if each not in taken)
+        now_ms = max(self._clock(), metadata["last-updated-ms"])
+        written = write_snapshot(
+            metadata,
+            self._manifests,
+            self._read,
+            added=added,
+            removed=removed,
+            schema=head.schema,
+            total=head.summary,
+            snapshot_id=snapshot_id,
+            name=lambda kind: normal(f"{_folder(metadata)}/{kind}-{snapshot_id}-{uuid.uuid4()}.avro"),
+            same_rows=same_rows,
+            now_ms=now_ms,
+        )
+        for each, data in written.files.items():
+            self._store.put(each, data)
+        next_metadata = changed(metadata, written.updates, location, now_ms=now_ms)
+        assert next_metadata is not None  # noqa: S101  # a snapshot is a change
+        new_location = self._write(record.namespace, record.table_id, next_metadata)
+        step = self._pointer_step(record, new_location, next_metadata, None, "publish")
+        change = _Change(record, new_location, step, None)
+        try:
+            self._queued(change, IdempotencyKey(None, "", "", now_ms)).wait()
+        except Conflict:
+            self._discard(new_location, *written.files)
+            raise
+        return False
+
+    def _blocks_since(self, record: TableRecord, metadata: Json) -> tuple[set[str], dict[str, Block], bool]:
+        """Return the files of the metadata and the blocks of the table, without those that both certainly have; and
+        whether all changes since the metadata left the rows as they were."""
+        from pyiceberg.manifest import ManifestContent
+
+        assert self._manifests is not None  # noqa: S101  # the caller has made it
+        own = {ref.segment_id: ref for ref in self._warehouse.segments(record.pointer)}
+        base: SnapshotPointer | None = None
+        operations: set[str] = set()
+        for entry in self._catalog.history(record.table_id, before_seq=record.version + 1, limit=_STEPS):
+            then = self._head(entry.pointer)
+            if not is_of_client(then):
+                operations.add(then.operation)
+            else:
+                base = None if then.properties.get(UNREAD) else entry.pointer
+                break
+        before: set[str] = set()
+        if base is not None:
+            for ref in self._warehouse.segments(base):
+                if own.pop(ref.segment_id, None) is None:
+                    before.update(each.location for each in self._warehouse.identities(ref))
+        else:
+            snapshot = current_snapshot(metadata)
+            for manifest in () if snapshot is None else self._manifests.listed(snapshot["manifest-list"], self._read):
+                if manifest.content != ManifestContent.DELETES:
+                    before.update(normal(file.path) for file in self._manifests.files(manifest, self._read))
+        after = {block.location: block for ref in own.values() for block in self._warehouse.segment(ref).blocks}
+        return before, after, base is not None and operations <= _SAME_ROWS
+
+    def _read(self, location: str) -> bytes:
+        return self._store.read(normal(location))
 
     def metadata(self, location: str) -> Json:
         """Return the metadata in a file.
@@ -243,7 +374,7 @@ class HostedTables:
                 except LamellaError as error:
                     errors.append((table, error))
                     continue
-                if change is not None:
+                if not isinstance(change, str):
                     prepared.append((table, change))
             written = [change.written for _, change in prepared]
             if errors:
@@ -281,7 +412,7 @@ class HostedTables:
         table_id = str(self._ids.new())
         location = request.location
         if location is None:
-            location = self._warehouse.table_location(table_id)
+            location = self._own_location(table_id)
         else:
             self._check_location(namespace, table_id, location)
         metadata = new_metadata(
@@ -295,35 +426,41 @@ class HostedTables:
         )
         return table_id, metadata
 
+    def _own_location(self, table_id: str) -> str:
+        """Return the folder of a table's Iceberg files.
+
+        Lamella's manifests are not in it: clients delete files there that no metadata names (``remove_orphan_files``).
+        """
+        return f"{self._warehouse.table_location(table_id)}/{_FOLDER}"
+
     def _check_location(self, namespace: str, table_id: str, location: str) -> None:
         """Raise LocationRefused, or InvalidRequest, if a table may not have its files there."""
         found = normal(location).rstrip("/")
         self._rules.of(namespace, table_id).require_all_below(found)
-        if f"{self._warehouse.table_location('')}/".startswith(f"{found}/"):
-            raise InvalidRequest(f"{location} contains the folders of other tables", location=location)
-        other = foreign_table(self._warehouse, table_id, f"{found}/")
-        if other is not None:
-            raise InvalidRequest(f"{location} is in the folder of another table, {other}", location=location)
+        own = self._own_location(table_id)
+        root = self._warehouse.table_location("").rstrip("/")
+        is_in_warehouse = f"{found}/".startswith(f"{root}/") or f"{root}/".startswith(f"{found}/")
+        if is_in_warehouse and not f"{found}/".startswith(f"{own}/"):
+            raise InvalidRequest(f"{location} has, or is among, files of the service itself", location=location)
 
     def _table_id_in(self, location: str) -> str:
         """Return the id of the table whose folder a location is, which was made for it; else a new id."""
         found = normal(location).rstrip("/")
-        name = found.rpartition("/")[2]
-        if is_uuid7(name) and self._warehouse.table_location(name) == found:
+        table_id = found.removesuffix(f"/{_FOLDER}").rpartition("/")[2]
+        if is_uuid7(table_id) and self._own_location(table_id) == found:
             try:
-                self._catalog.table_by_id(name)
+                self._catalog.table_by_id(table_id)
             except TableNotFound:
-                return name
+                return table_id
         return str(self._ids.new())
 
     def _write(self, namespace: str, table_id: str, metadata: Json) -> str:
         """Write a metadata file, and return its location. Raises LocationRefused."""
-        folder = metadata["properties"].get(_METADATA_FOLDER) or f"{metadata['location']}/metadata"
         number = len(metadata["metadata-log"])
         if metadata["metadata-log"]:  # the log is cut off: the number in the last name counts on
             last = metadata["metadata-log"][-1]["metadata-file"].rpartition("/")[2].partition("-")[0]
             number = int(last) + 1 if last.isdigit() else number
-        location = normal(f"{folder.rstrip('/')}/{number:05d}-{uuid.uuid4()}.metadata.json")
+        location = normal(f"{_folder(metadata)}/{number:05d}-{uuid.uuid4()}.metadata.json")
         self._rules.of(namespace, table_id).require(location)
         self._store.put(location, msgspec.json.encode(metadata))
         return location
@@ -372,11 +509,13 @@ class HostedTables:
             HOSTED: "true",
             IDENTITY: str(metadata["table-uuid"]),
             UNREAD: "" if current_snapshot(metadata) is None else _BEING_READ,
+            DELETE_MODE: "copy-on-write",
         }
         try:
             state = self._reader.read(source_of(properties) or source, properties, self._rules.of(namespace, table_id))
             schema = Schema.assign(first_columns(state))
-            return schema, {**properties, **first_properties(state, schema)}
+            properties |= first_properties(state, schema)
+            return schema, {**properties, READ_ONLY: read_only_reason(metadata, properties)}
         except LamellaError as error:
             return Schema.assign(_PLACEHOLDER), {**properties, UNREAD: error.message[:_MAX_REASON] or error.code}
 
@@ -384,7 +523,8 @@ class HostedTables:
         """Register the files of a new table; a later commit or refresh does so if this fails."""
         head = self._head(record.pointer)
         try:
-            change = self._following(record, head, head.properties[LOCATION], "register")
+            location = head.properties[LOCATION]
+            change = self._following(record, head, location, self.metadata(location), "register")
             self._queued(change, IdempotencyKey(None, "", "", self._clock())).wait()
         except LamellaError as error:
             self._log.warning("files of an Iceberg table are not registered yet", table=record.name, error=str(error))
@@ -393,10 +533,8 @@ class HostedTables:
         self, record: TableRecord, request: CommitIcebergTable, key: IdempotencyKey, tries: int
     ) -> StoredResponse | Pending:
         change = self._change(record, request)
-        if change is None:
-            table = self.table(record)
-            assert table is not None  # noqa: S101  # other tables are refused
-            return answered(self._catalog, key, IcebergPointer(metadata_location=table.location))
+        if isinstance(change, str):
+            return answered(self._catalog, key, IcebergPointer(metadata_location=change))
 
         def again(error: LamellaError) -> Pending:
             if isinstance(error, Conflict):  # after other errors the file may be the current one
@@ -409,18 +547,17 @@ class HostedTables:
 
         return Pending(self._queued(change, key).answered, again)
 
-    def _change(self, record: TableRecord, request: CommitIcebergTable) -> _Change | None:
-        """Return what a commit changes, with its metadata file written; None if it changes nothing.
+    def _change(self, record: TableRecord, request: CommitIcebergTable) -> _Change | str:
+        """Return what a commit changes, with its metadata file written; the current file if it changes nothing.
 
         Raises as :meth:`commit`.
         """
-        head = self._head(record.pointer)
-        location = _require_hosted(record, head)
+        record, head, location = self._published(record)
         base = self.metadata(location)
         check_requirements(request.requirements, base)
         metadata = changed(base, request.updates, location, now_ms=self._clock())
         if metadata is None:
-            return None
+            return location
         if metadata["location"] != base["location"]:
             self._check_location(record.namespace, record.table_id, metadata["location"])
         before, after = ([each.get(member) for member in _OF_ROWS] for each in (base, metadata))
@@ -430,6 +567,7 @@ class HostedTables:
             record,
             head,
             written,
+            metadata,
             operation_of(base, metadata),
             same_rows=before == after and names == names_after and not head.properties.get(UNREAD),
             rereads=names is not None and names != names_after,
@@ -440,6 +578,7 @@ class HostedTables:
         record: TableRecord,
         head: Snapshot,
         location: str,
+        metadata: Json,
         operation: str,
         *,
         same_rows: bool = False,
@@ -449,17 +588,20 @@ class HostedTables:
 
         ``same_rows``: they are registered. ``rereads``: files without field ids may have other columns than before.
         """
-        before = head.properties[LOCATION]
         guard: CommitGuard | None = None
-        step = self._pointer_step(before, location, None, operation)
+        step = self._pointer_step(record, location, metadata, None, operation)
         if not same_rows:
+
+            def more(properties: dict[str, str]) -> dict[str, str]:
+                return {READ_ONLY: read_only_reason(metadata, properties)}
+
             try:
-                step, guard = self._external.changed_to(record, head, location, operation, rereads=rereads)
+                step, guard = self._external.changed_to(record, head, location, operation, more, rereads=rereads)
             except Unavailable:
                 raise
             except LamellaError as error:
                 self._log.info("an Iceberg commit cannot be read", table=record.name, reason=error.message)
-                step = self._pointer_step(before, location, error, operation)
+                step = self._pointer_step(record, location, metadata, error, operation)
         return _Change(record, location, step, guard)
 
     def _queued(self, change: _Change, key: IdempotencyKey) -> Pending:
@@ -469,19 +611,23 @@ class HostedTables:
         return self._committer.alone(change.record, change.step, answer, key, guard=change.guard)
 
     def _pointer_step(
-        self, before: str, location: str, error: LamellaError | None, operation: str
+        self, record: TableRecord, location: str, metadata: Json, error: LamellaError | None, operation: str
     ) -> Callable[[SnapshotPointer], CommitResult]:
         """Return the step that only changes the metadata file. ``error``: why the blocks do not follow."""
 
         def step(base: SnapshotPointer) -> CommitResult:
-            head = self._head(base)
-            if head.properties.get(LOCATION) != before:
+            if base.snapshot_id != record.pointer.snapshot_id:
                 raise CommitConflict(
                     "another commit came first", blocks=[], snapshot_id=base.snapshot_id, snapshot_is="current"
                 )
-            properties = {LOCATION: location}
+            properties = {LOCATION: location, AFTER: base.snapshot_id}
             if error is not None:
                 properties[UNREAD] = reason_of(error)
+            else:
+                snapshot = current_snapshot(metadata)
+                number = "none" if snapshot is None else snapshot["snapshot-id"]
+                properties[VERSION] = f"{location.rpartition('/')[2]}#{number}"
+                properties[READ_ONLY] = read_only_reason(metadata, self._head(base).properties)
             return self._warehouse.commit(base, operation=operation, properties=properties, now_ms=self._clock())
 
         return step
@@ -491,6 +637,32 @@ class HostedTables:
         for location in locations:
             with suppress(StoreError):
                 self._store.delete(location)
+
+
+def _folder(metadata: Json) -> str:
+    """Return the folder of metadata files and manifests."""
+    return str(metadata["properties"].get(_METADATA_FOLDER) or f"{metadata['location']}/metadata").rstrip("/")
+
+
+def is_of_client(head: Snapshot) -> bool:
+    """Return whether a snapshot is the one that has its metadata file: others have come after it otherwise."""
+    return (head.prev_snapshot_id or "") == head.properties.get(AFTER, "")
+
+
+def read_only_reason(metadata: Json, properties: Mapping[str, str]) -> str:
+    """Return why Lamella's writers may not write a table; empty if they may.
+
+    Their files have the field ids of Lamella's columns, and nulls where they like.
+    """
+    if metadata["format-version"] != 2:
+        return f"it has format version {metadata['format-version']}"
+    fields = _FIELDS.decode(properties.get(FIELDS, "{}"))
+    for number, name, is_required in fields_of(current_schema(metadata)):
+        if is_required:
+            return f"column {name!r} is required"
+        if fields.get(number) != number:
+            return f"column {name!r} has other ids in Iceberg and in Lamella"
+    return ""
 
 
 def _hosted(head: Snapshot) -> str | None:

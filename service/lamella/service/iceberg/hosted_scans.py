@@ -15,7 +15,7 @@ import msgspec
 
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.history.history import trusted_manifests
-from lamella.service.iceberg.hosted import HostedTable, HostedTables
+from lamella.service.iceberg.hosted import HostedTable, HostedTables, is_of_client
 from lamella.snapshot.errors import InvalidRequest, NotExpressible
 from lamella.snapshot.iceberg.filter import IcebergResiduals, filter_for
 from lamella.snapshot.iceberg.metadata import MAIN
@@ -77,7 +77,11 @@ class HostedScans:
         if snapshot is None:
             return iter((b'"file-scan-tasks":[]',))
         found = self._snapshot_files(metadata, snapshot)
-        pointer = self._registered(record, snapshot["snapshot-id"])
+        pointer: SnapshotPointer | None = None
+        if table.is_registered and snapshot["snapshot-id"] == metadata.get("current-snapshot-id"):
+            pointer = table.record.pointer
+        else:
+            pointer = self._registered(record, snapshot["snapshot-id"])
         if pointer is None:
             left = _ALL if request.filter is None else msgspec.json.encode(request.filter)
             return _members(found, dict.fromkeys(found.files, left))
@@ -141,16 +145,15 @@ class HostedScans:
     def _registered(self, record: TableRecord, number: int) -> SnapshotPointer | None:
         """Return the snapshot of Lamella that has the files of an Iceberg snapshot; None if it is not found."""
         with trusted_manifests():
-            if _is_of(self._warehouse.head(record.pointer), number):
-                return record.pointer
-            for entry in self._catalog.history(record.table_id, before_seq=record.version, limit=_STEPS):
+            for entry in self._catalog.history(record.table_id, before_seq=record.version + 1, limit=_STEPS):
                 if _is_of(self._warehouse.head(entry.pointer), number):
                     return entry.pointer
         return None
 
 
 def _is_of(head: Snapshot, number: int) -> bool:
-    return head.properties.get(VERSION, "").endswith(f"#{number}") and not head.properties.get(UNREAD)
+    has_version = head.properties.get(VERSION, "").endswith(f"#{number}")
+    return has_version and is_of_client(head) and not head.properties.get(UNREAD)
 
 
 def _snapshot(metadata: Json, number: int | None) -> Json | None:

@@ -16,7 +16,7 @@ from lamella.service.http.page_token import PageTokens, no_token
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import InvalidRequest, ObjectNotFound
 from lamella.snapshot.manifest import Block, SnapshotPointer
-from lamella.snapshot.source import KIND
+from lamella.snapshot.source import HOSTED, KIND, LOCATION, VERSION
 from lamella.snapshot.storage import AllLocations, AllowedLocations, ListedObject, Store
 from lamella.snapshot.vacuum import (
     BlockSet,
@@ -548,10 +548,22 @@ class Vacuum:
             enabled=retention.enabled,
         )
         tags = _by_snapshot((tag.snapshot_id, tag.name) for tag in self._catalog.tags(record.table_id, now_ms=now_ms))
+        for snapshot_id in self._of_iceberg(properties, entries):
+            tags = {**tags, snapshot_id: [*tags.get(snapshot_id, ()), "a snapshot in the Iceberg metadata"]}
         active_leases = self._catalog.leases(record.table_id, now_ms=now_ms - LEASE_GRACE_MS)
         history = versions((e.seq, e.pointer.snapshot_id, e.pointer.timestamp_ms, e.until_ms) for e in entries)
         leases = _by_snapshot((lease.snapshot_id, lease.owner) for lease in active_leases)
         return retention, decide(history, retention, tags=tags, leases=leases, now_ms=now_ms)
+
+    def _of_iceberg(self, properties: Mapping[str, str], entries: Sequence[HistoryEntry]) -> list[str]:
+        """Return the snapshots of a table of Iceberg clients that its metadata has, too: their blocks are in use."""
+        if not properties.get(HOSTED):
+            return []
+        metadata = msgspec.json.decode(self._store.read(properties[LOCATION]), type=_Listed)
+        numbers = {str(each.snapshot_id) for each in metadata.snapshots}
+        with trusted_manifests():
+            found = ((entry, self._warehouse.head(entry.pointer).properties.get(VERSION, "")) for entry in entries)
+            return [entry.pointer.snapshot_id for entry, version in found if version.rpartition("#")[2] in numbers]
 
     def _owned(self, record: TableRecord) -> str:
         """Return the table's folder, which must be the one that this warehouse gives it."""
@@ -563,6 +575,16 @@ class Vacuum:
                 location=record.location,
             )
         return root
+
+
+class _ListedSnapshot(msgspec.Struct, rename="kebab"):
+    snapshot_id: int
+
+
+class _Listed(msgspec.Struct):
+    """The snapshots of an Iceberg table's metadata."""
+
+    snapshots: list[_ListedSnapshot] = []
 
 
 def _by_snapshot(pairs: Iterator[tuple[str, str]]) -> Mapping[str, Sequence[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 from pyiceberg.avro.file import AvroOutputFile
-from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
     DataFile,
@@ -35,6 +33,7 @@ from pyiceberg.typedef import Record, TableVersion
 from lamella.snapshot.deletes import RangeReader, VectorFile, deleted_rows
 from lamella.snapshot.errors import NotExpressible
 from lamella.snapshot.iceberg.export_folder import FORMAT, FORMAT_OF_VECTORS, OLD_VERSIONS
+from lamella.snapshot.iceberg.manifest_entries import MemoryFile, MemoryOutput
 from lamella.snapshot.iceberg.metadata import (
     MAIN,
     NAME_MAPPING,
@@ -156,7 +155,7 @@ def manifests_of(
     found = []
     for spec in sorted(groups):
         entries = [
-            _data_entry(block, partition, by_id[block.written_with], columns) for block, partition in groups[spec]
+            data_entry(block, partition, by_id[block.written_with], columns) for block, partition in groups[spec]
         ]
         found.append(_manifest(spec, entries, schema))
     for spec in sorted(groups):
@@ -285,11 +284,11 @@ def read_list(data: bytes) -> list[ListedManifest]:
             partitions=tuple(each.partitions or ()),
             is_deletes=each.content == ManifestContent.DELETES,
         )
-        for each in read_manifest_list(_Given(data))
+        for each in read_manifest_list(MemoryFile(data))
     ]
 
 
-def _data_entry(block: Block, partition: Record, schema: Schema, columns: Collection[int] | None) -> ManifestEntry:
+def data_entry(block: Block, partition: Record, schema: Schema, columns: Collection[int] | None) -> ManifestEntry:
     found = file_statistics(block, schema, columns)
     file = DataFile.from_args(
         _table_format_version=FORMAT,
@@ -334,60 +333,11 @@ def _vector_entry(vector: ExportedVector, location: str, partition: Record) -> M
 
 def _avro(schema: Any, name: str, meta: dict[str, str], records: list[Any]) -> bytes:
     """Returns an Avro file with all records in one block, or no block if there are no records."""
-    out = _MemoryFile()
+    out = MemoryOutput("memory")
     with AvroOutputFile[Any](output_file=out, file_schema=schema, schema_name=name, metadata=meta) as writer:
         if records:
             writer.write_block(records)
     return out.data
-
-
-class _Stream(io.BytesIO):
-    """Keeps its content when it is closed."""
-
-    def __init__(self, file: _MemoryFile) -> None:
-        super().__init__()
-        self._file = file
-
-    def close(self) -> None:
-        self._file.data = self.getvalue()
-        super().close()
-
-
-class _MemoryFile(OutputFile):
-    """A file in memory, for pyiceberg to write."""
-
-    def __init__(self) -> None:
-        super().__init__("memory")
-        self.data = b""
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def exists(self) -> bool:
-        return False
-
-    def to_input_file(self) -> InputFile:
-        return _Given(self.data)
-
-    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: ARG002  # pyiceberg's signature
-        return _Stream(self)
-
-
-class _Given(InputFile):
-    """A file in memory, for pyiceberg to read."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__("memory")
-        self._data = data
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def exists(self) -> bool:
-        return True
-
-    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002  # pyiceberg's signature
-        return io.BytesIO(self._data)
 
 
 #: Members of each snapshot's summary, besides its Lamella id: the schemas of its files, the columns with statistics.

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 from pyiceberg.avro.file import AvroFile
-from pyiceberg.io import InputFile, InputStream
+from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     MANIFEST_ENTRY_SCHEMAS,
@@ -79,7 +79,7 @@ class ManifestEntries:
         """Returns the manifests of a list. Raises ManifestError if it is damaged."""
         data = read(manifest_list)
         try:
-            return list(read_manifest_list(_File(data)))
+            return list(read_manifest_list(MemoryFile(data)))
         except _DAMAGED as error:
             raise ManifestError(f"{manifest_list} is no manifest list: {error}", location=manifest_list) from error
 
@@ -114,7 +114,7 @@ def is_of_deletes(manifest: ManifestFile) -> bool:
 
 def _live(manifest: ManifestFile, data: bytes) -> Iterator[ListedFile]:
     at = _POSITIONS
-    with AvroFile[Any](_File(data), _ENTRY) as records:
+    with AvroFile[Any](MemoryFile(data), _ENTRY) as records:
         for record in records:
             status, sequence, file = record[_STATUS], record[_SEQUENCE], record[_FILE_AT]
             if status == _DELETED:
@@ -139,8 +139,8 @@ def _live(manifest: ManifestFile, data: bytes) -> Iterator[ListedFile]:
             )
 
 
-class _File(InputFile):
-    """A file in memory."""
+class MemoryFile(InputFile):
+    """A file in memory, for pyiceberg to read."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__("memory")
@@ -154,3 +154,36 @@ class _File(InputFile):
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002  # pyiceberg's signature
         return io.BytesIO(self._data)
+
+
+class _Stream(io.BytesIO):
+    """Keeps its content when it is closed."""
+
+    def __init__(self, out: MemoryOutput) -> None:
+        super().__init__()
+        self._out = out
+
+    def close(self) -> None:
+        if not self.closed:
+            self._out.data = self.getvalue()
+        super().close()
+
+
+class MemoryOutput(OutputFile):
+    """A file in memory, for pyiceberg to write."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        self.data = b""
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def exists(self) -> bool:
+        return False
+
+    def to_input_file(self) -> InputFile:
+        return MemoryFile(self.data)
+
+    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: ARG002  # pyiceberg's signature
+        return _Stream(self)

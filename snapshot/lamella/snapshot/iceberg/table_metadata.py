@@ -634,6 +634,29 @@ def current_schema(metadata: Json) -> Json:
     return _numbered(metadata["schemas"], "schema-id", metadata["current-schema-id"], "schema")
 
 
+def fields_of(schema: Json) -> Iterator[tuple[int, str, bool]]:
+    """Yields the id and the name of each field and part, and whether it must have a value."""
+
+    def below(kind: Any, name: str) -> Iterator[tuple[int, str, bool]]:
+        if not isinstance(kind, dict):
+            return
+        if kind["type"] == "struct":
+            for field in kind["fields"]:
+                path = f"{name}.{field['name']}" if name else field["name"]
+                yield field["id"], path, bool(field.get("required"))
+                yield from below(field["type"], path)
+        elif kind["type"] == "list":
+            yield kind["element-id"], f"{name}.element", bool(kind.get("element-required"))
+            yield from below(kind["element"], f"{name}.element")
+        else:
+            yield kind["key-id"], f"{name}.key", False  # a key has a value in Lamella, too
+            yield kind["value-id"], f"{name}.value", bool(kind.get("value-required"))
+            yield from below(kind["key"], f"{name}.key")
+            yield from below(kind["value"], f"{name}.value")
+
+    yield from below({**schema, "type": "struct"}, "")
+
+
 def _numbered(entries: Iterable[Json], key: str, number: int, text: str) -> Json:
     found = next((each for each in entries if each[key] == number), None)
     if found is None:

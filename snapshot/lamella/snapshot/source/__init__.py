@@ -11,11 +11,14 @@ from lamella.snapshot.source.path_values import (
 )
 from lamella.snapshot.source.read import Reader, SourceBlocks, take
 from lamella.snapshot.source.state import (
+    AFTER,
+    FIELDS,
     HOSTED,
     IDENTITY,
     KIND,
     LOCATION,
     PREFIX,
+    READ_ONLY,
     REFUSED,
     UNREAD,
     VERSION,
@@ -28,18 +31,23 @@ from lamella.snapshot.source.state import (
     refuse_checks,
     refuse_columns,
     refuse_properties,
+    refuse_registered,
     refuse_rollback,
+    refuse_unwritable,
     restored_properties,
     source_of,
     source_properties,
 )
 
 __all__ = [
+    "AFTER",
+    "FIELDS",
     "HOSTED",
     "IDENTITY",
     "KIND",
     "LOCATION",
     "PREFIX",
+    "READ_ONLY",
     "REFUSED",
     "UNREAD",
     "VERSION",
@@ -64,7 +72,9 @@ __all__ = [
     "refuse_checks",
     "refuse_columns",
     "refuse_properties",
+    "refuse_registered",
     "refuse_rollback",
+    "refuse_unwritable",
     "require_columns",
     "restored_properties",
     "source_of",

@@ -159,11 +159,15 @@ SCHEMAS: Final = PREFIX + "schemas"
 LOCATION: Final = PREFIX + "location"
 #: Set if the source is an Iceberg table of which this service is the catalog: :data:`LOCATION` is its metadata file.
 HOSTED: Final = PREFIX + "hosted"
+#: In the snapshot of a client's commit: the one before it. Later ones, which others made, have another one before them.
+AFTER: Final = PREFIX + "after"
+#: Why only Iceberg clients write a hosted table; absent or empty if Lamella does, too.
+READ_ONLY: Final = PREFIX + "read_only"
 #: Why the blocks are not those of the source's current version; absent or empty if they are.
 UNREAD: Final = PREFIX + "unread"
 
 #: What is true of a snapshot's own files and columns; the other properties say which source a table follows.
-_OF_A_SNAPSHOT: Final = (VERSION, REFUSED, FIELDS, SCHEMAS, UNREAD)
+_OF_A_SNAPSHOT: Final = (VERSION, REFUSED, FIELDS, SCHEMAS, UNREAD, AFTER)
 
 _MEMBERS: Final = ("kind", "location", "catalog", "table", "path_columns", "time_zone")
 _SOURCE: Final = msgspec.json.Decoder(ExternalSource)  # created here: see ``snapshot.columnar.chunk``
@@ -208,18 +212,31 @@ def restored_properties(current: Mapping[str, str], target: Mapping[str, str]) -
     return others | {name: target[name] for name in _OF_A_SNAPSHOT if name in target}
 
 
-def refuse_added(properties: Mapping[str, str]) -> None:
-    """Raise InvalidRequest for a table that follows a source: files added in another way would be removed again."""
+def refuse_registered(properties: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for a table to which files cannot be added as they are."""
     if properties.get(HOSTED):
-        raise InvalidRequest("Iceberg clients write this table: change its rows by one of them")
-    if KIND in properties:
+        raise InvalidRequest("this is a table of Iceberg clients: add files by one of them (add_files)")
+    refuse_added(properties)
+
+
+def refuse_unwritable(properties: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for a table of Iceberg clients whose blocks only they change."""
+    reason = properties.get(UNREAD) or properties.get(READ_ONLY)
+    if properties.get(HOSTED) and reason:
+        raise InvalidRequest(f"only Iceberg clients can write this table: {reason}")
+
+
+def refuse_added(properties: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for a table whose blocks only its source, or Iceberg clients, change."""
+    refuse_unwritable(properties)
+    if KIND in properties and not properties.get(HOSTED):
         raise InvalidRequest("the table follows a source: change the files in the source, and refresh the table")
 
 
 def refuse_columns(properties: Mapping[str, str]) -> None:
     """Raise InvalidRequest for a table that has the columns of its source."""
     if properties.get(HOSTED):
-        raise InvalidRequest("Iceberg clients write this table: change its columns by one of them")
+        raise InvalidRequest("this is a table of Iceberg clients: change its columns by one of them")
     if properties.get(KIND, "directory") != "directory":
         raise InvalidRequest(
             "the table has the columns of its source: change them in the source, and refresh the table"
@@ -229,7 +246,7 @@ def refuse_columns(properties: Mapping[str, str]) -> None:
 def refuse_rollback(properties: Mapping[str, str]) -> None:
     """Raise InvalidRequest for a table whose current snapshot Iceberg clients decide."""
     if properties.get(HOSTED):
-        raise InvalidRequest("Iceberg clients write this table: roll it back by one of them (rollback_to_snapshot)")
+        raise InvalidRequest("this is a table of Iceberg clients: roll it back by one of them (rollback_to_snapshot)")
 
 
 def refuse_checks(properties: Mapping[str, str]) -> None:
