@@ -1,11 +1,13 @@
 """Test the wheel on every Python it is for, and with the oldest packages that pyproject.toml allows (`make matrix`).
 
-Each line of the matrix has an environment of its own in build/matrix: a Python that uv finds on this machine (or
-installs, with --download), the wheel with its extras, and the tools of the tests. The tests are the fast ones of the
-areas below; they are run on the installed wheel, not on the checkout. `locked` lines have the versions of
-requirements.lock, `lowest` the lower bounds of pyproject.toml on the oldest Python.
+Each line of the matrix has an environment of its own in build/matrix: a Python that pyenv or uv has on this machine (or
+uv installs, with --download; Python 3.14 for Linux on x86_64 also comes from Maven Central), the wheel with its extras,
+and the tools of the tests. The tests are the fast ones of the areas below; they are run on the installed wheel, not on
+the checkout. `locked` lines have the versions of requirements.lock, `lowest` the lower bounds of pyproject.toml on the
+oldest Python.
 
-The package does not name Python 3.14 yet: datasketches 5.2 has no wheel for it, so this line needs a C++ compiler.
+The package does not name Python 3.14 yet: datasketches 5.2 has no wheel for it, and its source fetches
+datasketches-cpp from GitHub while it is built, so this line needs a C++ compiler, git and GitHub.
 A line whose Python cannot be installed is reported as not run. The exit status is 1 if a line failed, and 2 if none did
 but some could not run.
 """
@@ -13,10 +15,15 @@ but some could not run.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import io
 import os
+import platform
 import subprocess
 import sys
 import tempfile
+import urllib.request
+import zipfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -48,6 +55,24 @@ LINES: Final = (
 )
 
 
+class Archive(NamedTuple):
+    """A whole Python in an archive, for Linux on x86_64: `home` is its folder in the archive."""
+
+    url: str
+    sha256: str
+    home: str
+
+
+#: Where uv and pyenv have no such Python. Maven Central is reached from places where GitHub's releases are not.
+ARCHIVES: Final = {
+    "3.14": Archive(
+        "https://repo1.maven.org/maven2/org/bytedeco/cpython/3.14.3-1.5.13/cpython-3.14.3-1.5.13-linux-x86_64.jar",
+        "eb5f1a6fe2dc498ac18927189a37f28a47b0ba06ae6bd85112eff023fe2eb46f",
+        "org/bytedeco/cpython/linux-x86_64",
+    )
+}
+
+
 def main(arguments: list[str]) -> int:
     """Run the command; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -71,13 +96,12 @@ def main(arguments: list[str]) -> int:
 def run_line(line: Line, wheel: Path, areas: list[str], *, downloads: bool) -> str:
     """Return "passed", "failed" or why the line was not run."""
     environment = FOLDER / line.name
-    # uv looks at PATH and at what it installed itself, pyenv keeps its own.
-    of_pyenv = sorted(Path.home().glob(f".pyenv/versions/{line.python}.*/bin/python"))
-    download = "automatic" if downloads else "never"
-    chosen: str | Path = of_pyenv[-1] if of_pyenv else line.python
-    create: list[str | Path] = [UV, "venv", "--clear", "--quiet", "--python", chosen, environment]
-    if not succeeds(create, UV_PYTHON_DOWNLOADS=download):
+    interpreter = find_python(line.python, downloads=downloads)
+    if interpreter is None:
         return f"not run: no Python {line.python}"
+    print(f"matrix: {line.name}: {interpreter}", file=sys.stderr, flush=True)
+    if not succeeds([UV, "venv", "--clear", "--quiet", "--python", interpreter, environment]):
+        return f"not run: no environment for {interpreter}"
     python = environment / "bin" / "python"
     install: list[str | Path] = [UV, "pip", "install", "--quiet", "--python", python]
     kind = ["--resolution", "lowest-direct"] if line.is_lowest else ["--constraint", str(ROOT / "requirements.lock")]
@@ -107,6 +131,59 @@ def run_line(line: Line, wheel: Path, areas: list[str], *, downloads: bool) -> s
         *tests,
     ]
     return "passed" if succeeds(command, HYPOTHESIS_PROFILE="check") else "failed"
+
+
+def find_python(version: str, *, downloads: bool) -> Path | None:
+    """Return an interpreter of this version: pyenv's, one that uv finds (or installs), or one from an archive."""
+    # uv looks at PATH and at what it installed itself, pyenv keeps its own.
+    of_pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    if of_pyenv:
+        return of_pyenv[-1]
+    if downloads:
+        succeeds([UV, "python", "install", "--quiet", version])
+    found = subprocess.run(
+        [UV, "python", "find", "--no-project", "--system", version],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"UV_PYTHON_DOWNLOADS": "never"},
+    )
+    if found.returncode == 0:
+        return Path(found.stdout.strip())
+    archive = ARCHIVES.get(version)
+    return None if archive is None else unpack(archive, version)
+
+
+def unpack(archive: Archive, version: str) -> Path | None:
+    """Return the archive's interpreter, in build/python; brings it first where it is not there.
+
+    None, with the reason on stderr, on another machine than the archive is for, and where it cannot be brought.
+    """
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return None
+    folder = ROOT / "build" / "python" / archive.sha256[:12]
+    python = folder / archive.home / "bin" / f"python{version}"
+    if python.exists():
+        return python
+    print(f"matrix: downloading {archive.url}", file=sys.stderr, flush=True)
+    try:
+        with urllib.request.urlopen(archive.url, timeout=60) as answer:  # noqa: S310 - the addresses of ARCHIVES
+            content = answer.read()
+    except OSError as error:
+        print(f"matrix: {archive.url}: {error}", file=sys.stderr, flush=True)
+        return None
+    found = hashlib.sha256(content).hexdigest()
+    if found != archive.sha256:
+        print(f"matrix: {archive.url} has the SHA-256 {found}, not {archive.sha256}", file=sys.stderr, flush=True)
+        return None
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Renamed when it is whole: an unpacking that was stopped leaves no half of a Python to be taken for one.
+    with tempfile.TemporaryDirectory(dir=folder.parent) as part:
+        with zipfile.ZipFile(io.BytesIO(content)) as packed:
+            packed.extractall(Path(part) / "whole")
+        (Path(part) / "whole" / archive.home / "bin" / f"python{version}").chmod(0o755)
+        (Path(part) / "whole").rename(folder)
+    return python
 
 
 def succeeds(command: list[str | Path], **environment: str) -> bool:

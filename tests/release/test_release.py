@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import re
 import shutil
 import subprocess
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -241,6 +243,34 @@ def test_the_matrix_has_every_python_that_the_package_names() -> None:
     assert pythons[: len(named)] == named
     assert [line.python for line in matrix.LINES if line.is_lowest] == [named[0]]
     assert [area for area in matrix.AREAS if not any((ROOT / "tests" / area).glob("test_*.py"))] == []
+
+
+@pytest.mark.parametrize("is_pinned", [True, False])
+def test_a_python_of_an_archive_is_unpacked_once_if_it_is_the_pinned_one(
+    is_pinned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It can be run, other bytes are never unpacked, and a second run does not download it again."""
+    monkeypatch.setattr(matrix, "ROOT", tmp_path)
+    monkeypatch.setattr(matrix.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(matrix.platform, "machine", lambda: "x86_64")
+    packed = tmp_path / "python.jar"
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("home/bin/python3.14", "#!/bin/sh\necho it runs\n")
+    digest = hashlib.sha256(packed.read_bytes() if is_pinned else b"others").hexdigest()
+    pinned = matrix.Archive(packed.as_uri(), digest, "home")
+    python = matrix.unpack(pinned, "3.14")
+    if not is_pinned:
+        assert python is None
+        assert "has the SHA-256" in capsys.readouterr().err
+        assert not (tmp_path / "build").exists()
+        return
+    assert python is not None
+    assert subprocess.run([python], check=True, capture_output=True, text=True).stdout == "it runs\n"
+    packed.unlink()
+    assert matrix.unpack(pinned, "3.14") == python
+    assert matrix.unpack(pinned._replace(sha256="0" * 64), "3.14") is None
+    monkeypatch.setattr(matrix.platform, "machine", lambda: "aarch64")
+    assert matrix.unpack(pinned, "3.14") is None
 
 
 @pytest.mark.parametrize(
