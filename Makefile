@@ -179,7 +179,7 @@ format: $(READY)  ## lay out the code, mend what can be mended
 
 .PHONY: types
 types: $(READY)  ## check the types
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 
 .PHONY: bench
 bench: $(READY)  ## measure speed beside other engines (docs/performance.md), which it installs

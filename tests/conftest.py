@@ -72,8 +72,8 @@ PROCESS_FOLDERS = frozenset({"bench", "deploy", "docs", "jobs", "kill", "worker"
 collect_ignore: list[str] = []
 if PROFILE == "check":
     collect_ignore += sorted(PROCESS_FOLDERS | {"spark"})
-    # jsonschema imports this if it is there, to check IRIs, which no schema of these tests has. That takes 3 seconds.
-    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+# jsonschema imports this if it is there, to check IRIs, which no schema of these tests has. That takes 3 seconds.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 _SETTINGS = "_hypothesis_internal_use_settings"
 
