@@ -1,8 +1,11 @@
-"""Every page of the console on three screens, light and dark: nothing is cut off, and axe finds nothing."""
+"""Every page of the console on screens of all widths, light and dark: nothing is cut off, and axe finds nothing.
+
+`make test` looks at one address of each page on the widest and the narrowest screen, with axe in the dark one, which
+other tests seldom see. `make soak` looks at all addresses on all screens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +21,15 @@ from support.console_pages import NO_PAGES, PAGES, PUBLIC, fill_console
 from support.tenants import ROOT_KEY, ROOT_SHA256
 
 Check = Callable[[Page], None]
-WIDTHS = (1440, 1024, 390)
-SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+Screen = tuple[int, Literal["light", "dark"]]
+EXTREMES: tuple[Screen, ...] = ((1440, "light"), (390, "dark"))
+SCREENS: tuple[Screen, ...] = tuple((width, scheme) for width in (1440, 1024, 390) for scheme in ("light", "dark"))
+#: The last address of each page, which is mostly that of the longest names, and all.
+LAST = [pytest.param(addresses[-1:], EXTREMES, EXTREMES[1:], id=name) for name, addresses in PAGES.items()]
+ALL = [
+    pytest.param(addresses, SCREENS, EXTREMES, id=f"{name}-all", marks=pytest.mark.soak)
+    for name, addresses in PAGES.items()
+]
 #: Elements that stick out of the screen, and are in no part that scrolls by itself.
 STICKING_OUT = """() => {
   const scrolls = (each) => each && each !== document.documentElement
@@ -79,35 +89,40 @@ def test_every_page_is_in_the_list(tmp_path: Path) -> None:
     assert pages - NO_PAGES == {*PAGES, *PUBLIC}
 
 
-def check_fit(page: Page, path: str, axe: Check) -> list[str]:
-    """Look at one address on all screens; what is wrong with it."""
+def check_fit(page: Page, path: str, screens: Sequence[Screen], with_axe: Sequence[Screen], axe: Check) -> list[str]:
+    """Look at one address on these screens, and with axe on some of them; what is wrong with it."""
     wrong = []
-    page.set_viewport_size({"width": WIDTHS[0], "height": 900})
+    page.set_viewport_size({"width": screens[0][0], "height": 900})
     page.goto(path)
     expect(page.get_by_role("heading", level=1)).to_be_visible()
-    for width in WIDTHS:
-        for scheme in SCHEMES:
-            page.set_viewport_size({"width": width, "height": 900})
-            page.emulate_media(color_scheme=scheme)
-            wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            found = (wide > 0, page.evaluate(STICKING_OUT), page.evaluate(CUT_FIGURES))
-            if any(found):
-                wrong.append(f"{path} at {width}, {scheme}: {wide} px too wide; out of it {found[1]}; cut {found[2]}")
-            if page.evaluate(SCROLLED):
-                wrong.append(f"{path} at {width}, {scheme}: scrolls {page.evaluate(SCROLLED)}")
-            if (width, scheme) in ((1440, "light"), (390, "dark")):
-                axe(page)
+    for width, scheme in screens:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        found = (wide > 0, page.evaluate(STICKING_OUT), page.evaluate(CUT_FIGURES))
+        if any(found):
+            wrong.append(f"{path} at {width}, {scheme}: {wide} px too wide; out of it {found[1]}; cut {found[2]}")
+        if page.evaluate(SCROLLED):
+            wrong.append(f"{path} at {width}, {scheme}: scrolls {page.evaluate(SCROLLED)}")
+        if (width, scheme) in with_axe:
+            axe(page)
     return wrong
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("name", list(PAGES))
+@pytest.mark.parametrize(("addresses", "screens", "with_axe"), LAST + ALL)
 def test_nothing_is_cut_off(
-    new_page: Callable[..., Page], named: tuple[ServerProcess, Any], session: Any, axe: Check, name: str
+    new_page: Callable[..., Page],
+    named: tuple[ServerProcess, Any],
+    session: Any,
+    axe: Check,
+    addresses: tuple[str, ...],
+    screens: tuple[Screen, ...],
+    with_axe: tuple[Screen, ...],
 ) -> None:
     """However long names are: no page is wider than its screen, no figure wider than its place."""
     page = new_page(storage_state=session)
-    wrong = [each for path in PAGES[name] for each in check_fit(page, path.format(**named[1]), axe)]
+    wrong = [each for path in addresses for each in check_fit(page, path.format(**named[1]), screens, with_axe, axe)]
     assert wrong == []
 
 
@@ -116,4 +131,4 @@ def test_nothing_is_cut_off(
 def test_nothing_is_cut_off_before_the_log_in(new_page: Callable[..., Page], axe: Check, name: str) -> None:
     """The page that asks for a key."""
     page = new_page()
-    assert [each for path in PUBLIC[name] for each in check_fit(page, path, axe)] == []
+    assert [each for path in PUBLIC[name] for each in check_fit(page, path, SCREENS, EXTREMES, axe)] == []

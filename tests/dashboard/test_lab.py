@@ -138,6 +138,7 @@ def test_two_snapshots_are_compared(page: Page, axe: Check, screenshot: Take) ->
 
 
 @pytest.mark.parametrize("options", [{"viewport": {"width": 360, "height": 740}}, {"color_scheme": "dark"}])
+@pytest.mark.few(1)
 def test_narrow_and_dark_screens(new_page: Callable[..., Page], axe: Check, options: dict[str, object]) -> None:
     """Nothing is wider than the screen but what scrolls in itself, and colours have contrast in the dark too."""
     page = new_page(**options)

@@ -95,6 +95,7 @@ def take(page: Page, path: str) -> bytes:
 @pytest.mark.browser
 @pytest.mark.usefixtures("orders")
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
+@pytest.mark.few(1)
 def test_pictures_are_taken(new_page: Callable[..., Page], width: int, scheme: Scheme) -> None:
     """Of each main page on each screen; those of the documentation are not too large for it."""
     folder = Path(os.environ.get("LAMELLA_SCREENSHOTS", ROOT / "build" / "screenshots"))

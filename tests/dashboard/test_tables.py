@@ -309,6 +309,7 @@ def test_tags_are_set_and_removed(page: Page, lake: Lamella) -> None:
         "/history",
     ],
 )
+@pytest.mark.few(4)
 def test_tables_are_read_without_a_script(new_page: Callable[..., Page], path: str) -> None:
     """Every page of a table shows its heading and its content to a browser without JavaScript."""
     page = new_page(java_script_enabled=False)
