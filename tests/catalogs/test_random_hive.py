@@ -137,7 +137,7 @@ class History:
             yield f"P{at} IS NOT NULL AND c0 >= '2'"
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(24))
 def test_a_random_history_is_followed(
     lake: Lamella, metastore: Metastore, hive_spark: HiveSpark, name: str, tmp_path: Path, seed: int

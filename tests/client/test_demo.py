@@ -170,6 +170,7 @@ def check_results(build: Path) -> None:
     assert all(q["bytes_read"] < q["bytes_total"] for q in queries.values())
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.usefixtures("java_home")
 def test_a_small_demo_succeeds(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def table(spark: SparkSession, lakes: Lakes) -> LakeTable:
         {"type": "gt", "term": "a", "value": 820},
     ],
 )
+@pytest.mark.few(6)
 def test_the_blocks_are_those_of_the_service_and_hold_every_match(
     spark: SparkSession, attached: Attached, table: LakeTable, filter: Any
 ) -> None:
@@ -216,6 +217,7 @@ def test_a_wrong_filter_is_refused_at_the_call(
 @pytest.mark.parametrize(
     ("harm", "code"), [("missing", "object_not_found"), ("changed", "hash_mismatch"), ("cut", "hash_mismatch")]
 )
+@pytest.mark.few(2)
 def test_a_sidecar_that_cannot_be_read_fails_the_frame(attached: Attached, lakes: Lakes, harm: str, code: str) -> None:
     """With the code of the error and without a traceback, whatever is asked of the frame; nothing incomplete comes."""
     table = lakes.of(*numbers(2))

@@ -155,6 +155,7 @@ def truth(spark: SparkSession, everything: LakeTable) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize(("condition", "max_blocks"), CONDITIONS, ids=[condition for condition, _ in CONDITIONS])
+@pytest.mark.few(24)
 def test_a_filter_reads_few_blocks_and_gives_the_rows_of_a_full_scan(
     spark: SparkSession, everything: LakeTable, truth: dict[str, list[int]], condition: str, max_blocks: int
 ) -> None:

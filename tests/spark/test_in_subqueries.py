@@ -103,7 +103,7 @@ def some(lakes: Lakes) -> LakeTable:
         ("NOT EXISTS (SELECT 1 FROM {some} x WHERE x.region = {rising}.region)", 6),
     ],
 )
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 def test_the_values_of_a_subquery_leave_out_blocks(
     spark: SparkSession, rising: LakeTable, few: LakeTable, some: LakeTable, adaptive: str, condition: str, blocks: int
 ) -> None:
@@ -202,7 +202,7 @@ def condition_of(rng: Random, few: str, some: str, depth: int = 0) -> str:
 
 
 @pytest.mark.parametrize("seed", range(16))
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_random_conditions_have_the_rows_of_a_full_scan(
     spark: SparkSession, rising: LakeTable, few: LakeTable, some: LakeTable, seed: int
 ) -> None:

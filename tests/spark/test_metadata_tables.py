@@ -109,6 +109,7 @@ def test_segments_have_the_totals_of_their_blocks(spark: SparkSession, lakes: La
         ("size(constants) = 0 AND location = '{path}'", 1),
     ],
 )
+@pytest.mark.few(4)
 def test_conditions_are_evaluated_before_rows_are_sent(
     spark: SparkSession, lakes: Lakes, condition: str, left: int
 ) -> None:

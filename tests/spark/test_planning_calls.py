@@ -197,7 +197,7 @@ def typed(lakes: Lakes) -> LakeTable:
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
 @pytest.mark.parametrize("condition", CONDITIONS)
-@pytest.mark.few(25)
+@pytest.mark.few(12)
 def test_conditions_read_at_once_are_those_read_one_by_one(
     spark: SparkSession, lake: Lamella, typed: LakeTable, condition: str, ansi: str
 ) -> None:

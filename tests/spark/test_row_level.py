@@ -245,7 +245,7 @@ def test_fields_defaults_and_narrow_types(spark: SparkSession, lakes: Lakes) -> 
         ("UPDATE {t} SET v = raise_error('no') WHERE id = 3", "USER_RAISED_EXCEPTION"),
     ],
 )
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 def test_a_statement_that_fails_changes_nothing(
     spark: SparkSession, lakes: Lakes, statement: str, condition: str
 ) -> None:

@@ -125,7 +125,7 @@ def test_rows_go_for_which_spark_finds_the_condition_true(
         "isnan(x) OR CASE WHEN ok THEN i = 4 ELSE id = 3 END",
     ],
 )
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_spark_finds_the_rows_for_conditions_that_cannot_be_passed_on(
     spark: SparkSession, lakes: Lakes, condition: str
 ) -> None:

@@ -54,7 +54,7 @@ def read_after_subqueries(frame: DataFrame) -> int | None:
         ("n > (SELECT max(n) FROM {few}) OR s = 'row-001'", 2),
     ],
 )
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 def test_the_value_of_a_subquery_leaves_out_blocks(
     spark: SparkSession, rising: LakeTable, few: LakeTable, adaptive: str, condition: str, blocks: int
 ) -> None:

@@ -109,7 +109,7 @@ def check_spark_files(spark: SparkSession, seed: int, folder: Path, filters: int
 
 
 @pytest.mark.parametrize("seed", range(14))
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_blocks_of_spark_are_never_left_out_wrongly(spark: SparkSession, seed: int, tmp_path: Path) -> None:
     """Spark writes, and judges every filter by a full scan: no match is left out, ALL blocks hold nothing else."""
     with setting(spark, **SETTINGS):
@@ -117,7 +117,7 @@ def test_blocks_of_spark_are_never_left_out_wrongly(spark: SparkSession, seed: i
 
 
 @pytest.mark.parametrize("seed", range(16))
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_spark_agrees_on_the_whole_language(spark: SparkSession, seed: int, tmp_path: Path) -> None:
     """Functions, casts, columns beside columns, in many time zones, with ANSI mode and without: Spark is the judge."""
     with setting(spark, **SETTINGS):

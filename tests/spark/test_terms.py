@@ -184,7 +184,7 @@ def truth(spark: SparkSession, rising: LakeTable) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-@pytest.mark.few(20)
+@pytest.mark.few(10)
 def test_a_function_in_the_where_clause_prunes_and_loses_no_row(
     spark: SparkSession, rising: LakeTable, truth: dict[str, list[int]], condition: str
 ) -> None:
@@ -198,6 +198,7 @@ def test_a_function_in_the_where_clause_prunes_and_loses_no_row(
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.few(40)
 def test_the_service_reads_the_text_of_a_condition_as_spark_does(
     spark: SparkSession, rising: LakeTable, truth: dict[str, list[int]], condition: str
 ) -> None:
@@ -216,6 +217,7 @@ def test_the_service_reads_the_text_of_a_condition_as_spark_does(
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Australia/Lord_Howe", "+05:30", "Asia/Kolkata"])
+@pytest.mark.few(3)
 def test_a_part_of_a_time_is_that_of_the_sessions_zone(spark: SparkSession, rising: LakeTable, zone: str) -> None:
     """The service is told the session's zone: the same text asks for other blocks elsewhere."""
     with setting(spark, spark__sql__session__timeZone=zone):
