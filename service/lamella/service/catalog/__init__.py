@@ -13,6 +13,7 @@ from lamella.service.catalog.records import (
     FeedbackRecord,
     FoundTag,
     HistoryEntry,
+    IcebergView,
     JobEnding,
     JobFilter,
     JobRecord,
@@ -30,12 +31,15 @@ from lamella.service.catalog.records import (
     ScheduleRecord,
     Scopes,
     StoredAnswer,
+    StoredView,
     SweepMark,
     TableFilter,
     TableOrder,
     TableRecord,
     TableVersion,
     TagRecord,
+    plain_definition,
+    plain_view,
 )
 from lamella.service.catalog.session import StoredJson
 from lamella.service.catalog.sql import SqlCatalog, open_catalog
@@ -54,6 +58,7 @@ __all__ = [
     "FeedbackRecord",
     "FoundTag",
     "HistoryEntry",
+    "IcebergView",
     "JobCatalog",
     "JobEnding",
     "JobFilter",
@@ -74,6 +79,7 @@ __all__ = [
     "SqlCatalog",
     "StoredAnswer",
     "StoredJson",
+    "StoredView",
     "SweepMark",
     "TableFilter",
     "TableOrder",
@@ -82,4 +88,6 @@ __all__ = [
     "TagRecord",
     "current_table",
     "open_catalog",
+    "plain_definition",
+    "plain_view",
 ]

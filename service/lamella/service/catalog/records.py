@@ -6,7 +6,7 @@ Times are Unix milliseconds. JSON members of jobs (``arguments``, ``progress``, 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,6 +18,8 @@ from lamella.snapshot.wire import (
     JobOrigin,
     JobOutcome,
     JobState,
+    ViewDefinition,
+    ViewInfo,
 )
 
 
@@ -293,6 +295,36 @@ class NamespaceUse(msgspec.Struct, frozen=True, kw_only=True):
     tables: int
     blocks: int
     bytes: int
+
+
+class IcebergView(msgspec.Struct, frozen=True, kw_only=True):
+    """A view as Iceberg clients left it: its metadata, and the file that has it."""
+
+    metadata_location: str
+    metadata: dict[str, Any]
+
+
+class StoredView(ViewDefinition, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The definition of a view that an Iceberg client has made or changed.
+
+    ``iceberg``: None if it was replaced by Spark later. ``version_offset``: what Iceberg's number of a version that
+    Spark made is more than ``version`` of the view, so that no number comes twice.
+    """
+
+    iceberg: IcebergView | None = None
+    version_offset: int = 0
+
+
+def plain_definition(definition: ViewDefinition) -> ViewDefinition:
+    """Return what Lamella's own interfaces show of a definition."""
+    if not isinstance(definition, StoredView):
+        return definition
+    return ViewDefinition(**{name: getattr(definition, name) for name in ViewDefinition.__struct_fields__})
+
+
+def plain_view(view: ViewInfo) -> ViewInfo:
+    """Return what Lamella's own interfaces show of a view."""
+    return msgspec.structs.replace(view, definition=plain_definition(view.definition))
 
 
 class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,14 +12,14 @@ from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from lamella.service.catalog import schema as sql
-from lamella.service.catalog.records import StoredAnswer, no_namespace, no_view
+from lamella.service.catalog.records import StoredAnswer, StoredView, no_namespace, no_view, plain_definition
 from lamella.service.catalog.schema import namespaces, views
 from lamella.service.catalog.session import StoredJson, json_text
 from lamella.service.catalog.tables import SqlQuotas, namespace_row
 from lamella.snapshot.errors import AlreadyExists
-from lamella.snapshot.wire import ViewDefinition, ViewInfo
+from lamella.snapshot.wire import ViewInfo
 
-_DEFINITION: Final = StoredJson(ViewDefinition, "the definition of a view")
+_DEFINITION: Final = StoredJson(StoredView, "the definition of a view")
 
 _row = select(
     views.c.view_id,
@@ -147,4 +147,6 @@ def _view_exists(namespace: str, name: str) -> AlreadyExists:
 
 
 def _view(row: RowMapping) -> ViewInfo:
-    return ViewInfo(**{**row, "definition": _DEFINITION.decode(row["definition"])})
+    stored = _DEFINITION.decode(row["definition"])
+    of_iceberg = stored.iceberg is not None or stored.version_offset
+    return ViewInfo(**{**row, "definition": stored if of_iceberg else plain_definition(stored)})

@@ -25,10 +25,12 @@ from lamella.service.iceberg.hosted import HostedTables
 from lamella.service.iceberg.hosted_scans import HostedScans
 from lamella.service.iceberg.routes import IcebergCatalogRoutes, IcebergScanRoutes, IcebergTokenRoutes
 from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
+from lamella.service.iceberg.views import HostedViews, IcebergViewRoutes
 from lamella.service.iceberg.writes import IcebergNamespaceRoutes, IcebergTableRoutes
 from lamella.service.process.threads import Threads
 from lamella.service.tables.names import LocationRules
 from lamella.service.tables.tables import Tables
+from lamella.service.tables.views import Views
 from lamella.service.usage.filters import PruneNotes
 from lamella.snapshot.iceberg.wire import PlanTableScan
 from lamella.snapshot.ids import Ids
@@ -61,6 +63,7 @@ class _Parts(Protocol):
     store: Store
     tables: Tables
     token_secret: bytes
+    views: Views
     warehouse: Warehouse
 
 
@@ -115,10 +118,26 @@ def register(core: _Parts) -> Feature:
         hosted=hosted,
         shown=catalog_routes,
     )
+    view_routes = IcebergViewRoutes(
+        catalog=core.catalog,
+        readers=core.readers,
+        mutations=core.mutations,
+        page_tokens=core.page_tokens,
+        views=core.views,
+        hosted=HostedViews(
+            catalog=core.catalog,
+            warehouse=core.warehouse,
+            store=core.store,
+            rules=core.rules,
+            ids=core.ids,
+            clock=core.clock,
+        ),
+    )
     served = (
         *catalog_routes.operations(),
         *namespace_routes.operations(),
         *table_routes.operations(),
+        *view_routes.operations(),
         *scan_routes.operations(),
         *export_routes.operations(),
         *token_routes.operations(),

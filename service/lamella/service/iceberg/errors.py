@@ -6,6 +6,7 @@ that are not a 404 here have no such status there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote
@@ -62,31 +63,40 @@ def _named(error: LamellaError, kind: str = "table") -> str:
     return f"{error.details.get('namespace', '')}.{error.details.get(kind, '')}"
 
 
-def _exists(error: LamellaError) -> str:
+def _exists(error: LamellaError, path: str) -> str:
+    wanted = "view" if _OF_VIEWS.search(path) else "table"
     for kind in ("table", "view"):
-        if kind in error.details:
-            return f"{kind.capitalize()} already exists: {_named(error, kind)}"
+        if kind not in error.details:
+            continue
+        named = _named(error, kind)
+        if "renamed" in error.details:
+            return f"Cannot rename {error.details['renamed']} to {named}. {kind.capitalize()} already exists"
+        same_name = "" if kind == wanted else " with same name"
+        return f"{kind.capitalize()}{same_name} already exists: {named}"
     return f"Namespace already exists: {error.details.get('namespace', '')}"
 
 
 #: Texts that the compatibility kit reads.
-_KNOWN_TEXTS: Final[dict[type[LamellaError], Callable[[LamellaError], str]]] = {
-    NamespaceNotFound: lambda error: f"Namespace does not exist: {error.details.get('namespace', '')}",
-    NamespaceNotEmpty: lambda error: f"Namespace is not empty: {error.message}",
-    TableNotFound: lambda error: f"Table does not exist: {_named(error)}",
-    ViewNotFound: lambda error: f"View does not exist: {_named(error, 'view')}",
+_KNOWN_TEXTS: Final[dict[type[LamellaError], Callable[[LamellaError, str], str]]] = {
+    NamespaceNotFound: lambda error, _: f"Namespace does not exist: {error.details.get('namespace', '')}",
+    NamespaceNotEmpty: lambda error, _: f"Namespace is not empty: {error.message}",
+    TableNotFound: lambda error, _: f"Table does not exist: {_named(error)}",
+    ViewNotFound: lambda error, _: f"View does not exist: {_named(error, 'view')}",
     AlreadyExists: _exists,
-    ObjectNotFound: lambda error: f"Failed to open input stream for file: {error.details.get('location', '')}",
+    ObjectNotFound: lambda error, _: f"Failed to open input stream for file: {error.details.get('location', '')}",
 }
 _RENAME: Final = "/rename"
+_OF_VIEWS: Final = re.compile(r"/namespaces/[^/]+/(?:views|register-view)(?:/(?P<name>[^/]+))?$")
 
 
 def iceberg_error(error: LamellaError, status: int, path: str) -> IcebergError:
     """Return the body of an error with that status at a path."""
     name = next((name for kind, name in _TYPES if isinstance(error, kind)), "ServiceFailureException")
+    name = error.details.get("iceberg_type", name)
     known = _KNOWN_TEXTS.get(type(error))
-    message = error.message if known is None else known(error)
+    message = error.message if known is None else known(error, path)
     table = "" if path.endswith(_RENAME) else unquote(path).partition("/tables/")[2]
+    view = _OF_VIEWS.search(path)
     if status == 406:
         name = "UnsupportedOperationException"
     elif "/plan/" in path and isinstance(error, PlanTaskNotFound):
@@ -96,6 +106,9 @@ def iceberg_error(error: LamellaError, status: int, path: str) -> IcebergError:
         # as "no".
         name = "NoSuchTableException"
         message = f"Table does not exist: {error.details.get('namespace', '')}.{table.partition('/')[0]}"
+    elif view is not None and view["name"] and isinstance(error, NamespaceNotFound):
+        name = "NoSuchViewException"
+        message = f"View does not exist: {error.details.get('namespace', '')}.{unquote(view['name'])}"
     return IcebergError(IcebergErrorBody(message=message, type=name, code=status))
 
 

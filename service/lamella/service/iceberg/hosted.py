@@ -351,6 +351,8 @@ class HostedTables:
             try:
                 return self._add(namespace, name, table_id, metadata, key)
             except AlreadyExists as error:
+                if "view" in error.details:
+                    raise
                 raise CommitRequirementFailed("Requirement failed: table already exists") from error
         return self._commit(record, request, key, _TRIES)
 

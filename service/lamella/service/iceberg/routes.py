@@ -58,6 +58,7 @@ from lamella.snapshot.wire.operation import JSON
 
 _NAMESPACE: Final = "/v1/{prefix}/namespaces/{namespace}"
 _TABLE: Final = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
+_VIEW: Final = "/v1/{prefix}/namespaces/{namespace}/views/{view}"
 #: The served endpoints, in the specification's terms. Clients call no others.
 ENDPOINTS: Final = (
     "GET /v1/{prefix}/namespaces",
@@ -81,6 +82,14 @@ ENDPOINTS: Final = (
     f"GET {_TABLE}/plan/{{plan-id}}",
     f"DELETE {_TABLE}/plan/{{plan-id}}",
     f"POST {_TABLE}/tasks",
+    f"GET {_NAMESPACE}/views",
+    f"POST {_NAMESPACE}/views",
+    f"POST {_NAMESPACE}/register-view",
+    "POST /v1/{prefix}/views/rename",
+    f"GET {_VIEW}",
+    f"HEAD {_VIEW}",
+    f"POST {_VIEW}",
+    f"DELETE {_VIEW}",
 )
 #: pyiceberg 0.12 reads these here, not from a table's config; 0.11 uses a name of its own.
 _SERVER_SIDE: Final = {"scan-planning-mode": "server", "rest-scan-planning-enabled": "true"}
@@ -123,7 +132,7 @@ class IcebergCatalogRoutes:
         parent = name_of_levels(request.query_params.get("parent", ""))
         if parent and not _is_namespace(parent, names):
             raise NamespaceNotFound(f"there is no namespace {parent!r}", namespace=parent)
-        page, token = _page(request, _below(parent, names), self._page_tokens, parent)
+        page, token = page_of(request, _below(parent, names), self._page_tokens, parent)
         return json_response(IcebergNamespaces(namespaces=tuple(map(levels_of, page)), next_page_token=token))
 
     async def iceberg_namespace(self, request: Request) -> Response:
@@ -156,7 +165,7 @@ class IcebergCatalogRoutes:
                 return ()
 
         names = await self._readers.run(listed)
-        page, token = _page(request, names, self._page_tokens, namespace)
+        page, token = page_of(request, names, self._page_tokens, namespace)
         identifiers = tuple(IcebergIdentifier(namespace=levels_of(namespace), name=name) for name in page)
         return json_response(IcebergTables(identifiers=identifiers, next_page_token=token))
 
@@ -259,7 +268,7 @@ class LevelsConvertor(StringConvertor):
 register_url_convertor("levels", LevelsConvertor())
 
 
-def _page(request: Request, names: Sequence[str], tokens: PageTokens, scope: str) -> tuple[Sequence[str], str | None]:
+def page_of(request: Request, names: Sequence[str], tokens: PageTokens, scope: str) -> tuple[Sequence[str], str | None]:
     """Return the names on the requested page, and the token of the next one."""
     size = whole_number(request, "pageSize", _MAX_NAMES, 1, _MAX_NAMES)
     token = request.query_params.get("pageToken")

@@ -21,7 +21,7 @@ from lamella.service.iceberg.routes import IcebergCatalogRoutes, levels_of, name
 from lamella.service.process.threads import Threads
 from lamella.service.tables.tables import Tables
 from lamella.service.usage.audit import about
-from lamella.snapshot.errors import InvalidRequest, NamespaceNotEmpty, PropertyConflict
+from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotEmpty, PropertyConflict
 from lamella.snapshot.iceberg import operations
 from lamella.snapshot.iceberg.wire import (
     CommitIcebergTable,
@@ -69,7 +69,7 @@ class IcebergNamespaceRoutes:
         if sets_quotas(payload.properties):
             require(request, "admin")
         wanted = CreateNamespace(name=name, properties=payload.properties)
-        done = await _run(self._mutations, request, lambda key: tables.create_namespace(wanted, key), body)
+        done = await run(self._mutations, request, lambda key: tables.create_namespace(wanted, key), body)
         made = _NAMESPACE.decode(done.body)
         return json_response(IcebergNamespace(namespace=levels_of(made.name), properties=dict(made.properties)))
 
@@ -95,7 +95,7 @@ class IcebergNamespaceRoutes:
             updated = UpdatedIcebergNamespace(updated=tuple(payload.updates), removed=removed, missing=missing)
             return answered(self._catalog, key, updated)
 
-        return await _run(self._mutations, request, work, body)
+        return await run(self._mutations, request, work, body)
 
     async def drop_iceberg_namespace(self, request: Request) -> Response:
         name, tables = request.path_params["namespace"], self._tables
@@ -106,7 +106,7 @@ class IcebergNamespaceRoutes:
                 raise NamespaceNotEmpty(f"Namespace {name} is not empty: it has namespace {inside[0]}", namespace=name)
             return tables.drop_namespace(name, key)
 
-        return await _run(self._mutations, request, work)
+        return await run(self._mutations, request, work)
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -164,14 +164,14 @@ class IcebergTableRoutes:
         def work(key: IdempotencyKey) -> StoredResponse | Pending:
             return tables.commit(namespace, name, payload, key)
 
-        done = await _run(self._mutations, request, work, body, threads=self._threads)
+        done = await run(self._mutations, request, work, body, threads=self._threads)
         location, metadata = await self._metadata(done)
         return json_response(CommittedIcebergTable(metadata_location=location, metadata=metadata))
 
     async def drop_iceberg_table(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
         tables, purge = self._tables, _is_true(request, "purgeRequested")
-        return await _run(
+        return await run(
             self._mutations,
             request,
             lambda key: tables.drop_table(namespace, name, key, purge=purge),
@@ -190,8 +190,10 @@ class IcebergTableRoutes:
         about(request, f"{namespace}.{name}")
         wanted = RenameRequest(name=payload.destination.name, namespace=to)
 
-        await _run(self._mutations, request, lambda key: tables.rename_table(namespace, name, wanted, key), body)
-        return Response(None, 204)
+        def work(key: IdempotencyKey) -> StoredResponse:
+            return tables.rename_table(namespace, name, wanted, key)
+
+        return await run_rename(self._mutations, request, work, body, f"{namespace}.{name}")
 
     async def commit_iceberg_transaction(self, request: Request) -> Response:
         require_json(request)
@@ -205,11 +207,11 @@ class IcebergTableRoutes:
             require(request, "write", namespace, name)
             changes.append((namespace, name, change))
         about(request, *(f"{namespace}.{name}" for namespace, name, _ in changes))
-        await _run(self._mutations, request, lambda key: hosted.commit_all(changes, key), body, threads=self._threads)
+        await run(self._mutations, request, lambda key: hosted.commit_all(changes, key), body, threads=self._threads)
         return Response(None, 204)
 
     async def _loaded(self, request: Request, work: Work, body: bytes) -> Response:
-        done = await _run(self._mutations, request, work, body, threads=self._threads)
+        done = await run(self._mutations, request, work, body, threads=self._threads)
         return json_response(self._shown.loaded(*await self._metadata(done)))
 
     async def _metadata(self, done: Response) -> tuple[str, dict[str, Any]]:
@@ -237,7 +239,7 @@ def _is_true(request: Request, name: str) -> bool:
     return text == "true"
 
 
-async def _run(
+async def run(
     mutations: Mutations, request: Request, work: Work, body: bytes = b"", *, threads: Threads | None = None
 ) -> Response:
     """Run a mutation. Raises the error of a stored answer again, for it is stored in Lamella's form."""
@@ -245,3 +247,12 @@ async def _run(
     if done.status_code >= 400:
         raise error_in(bytes(done.body))
     return done
+
+
+async def run_rename(mutations: Mutations, request: Request, work: Work, body: bytes, source: str) -> Response:
+    """Run a rename of ``source``. Raises AlreadyExists with that name, which Iceberg's text about it has."""
+    try:
+        await run(mutations, request, work, body)
+    except AlreadyExists as error:
+        raise AlreadyExists(error.message, **{**error.details, "renamed": source}) from error
+    return Response(None, 204)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamella.service.access import actor_of, require, require_sight
-from lamella.service.catalog import Catalog
+from lamella.service.catalog import Catalog, plain_view
 from lamella.service.http.admission import read_json
 from lamella.service.http.mutations import Mutations
 from lamella.service.http.routing import ServedOperation, json_response, require_json
@@ -51,7 +51,7 @@ class ViewRoutes:
 
     async def get_view(self, request: Request) -> Response:
         namespace, name = _named(request)
-        return json_response(await self._readers.run(lambda: self._catalog.view(namespace, name)))
+        return json_response(plain_view(await self._readers.run(lambda: self._catalog.view(namespace, name))))
 
     async def replace_view(self, request: Request) -> Response:
         require_json(request)

@@ -8,10 +8,11 @@ from typing import Final
 
 import msgspec
 
-from lamella.service.catalog import Catalog
+from lamella.service.catalog import Catalog, StoredView, plain_view
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
 from lamella.service.tables.names import check_name
 from lamella.snapshot.errors import InvalidRequest, Unavailable
+from lamella.snapshot.iceberg.view_metadata import last_version_id
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.wire import CreateView, RenameRequest, ViewDefinition, ViewInfo
 
@@ -56,11 +57,11 @@ class Views:
             before = self._catalog.view(namespace, name)
             after = msgspec.structs.replace(
                 before,
-                definition=definition,
+                definition=_following(before, definition),
                 version=before.version + 1,
                 updated_at_ms=max(self._clock(), before.updated_at_ms),
             )
-            stored_response = idempotency_key.store_as(200, after)
+            stored_response = idempotency_key.store_as(200, plain_view(after))
             if self._catalog.replace_view(before, after, remember=stored_response.stored):
                 return stored_response
         raise _busy()
@@ -81,7 +82,7 @@ class Views:
         for _ in range(_TRIES):
             before = self._catalog.view(namespace, name)
             after = msgspec.structs.replace(before, namespace=to[0], name=to[1])
-            stored_response = idempotency_key.store_as(200, after)
+            stored_response = idempotency_key.store_as(200, plain_view(after))
             if self._catalog.rename_view(before, *to, remember=stored_response.stored):
                 return stored_response
         raise _busy()
@@ -92,6 +93,18 @@ class Views:
         stored_response = idempotency_key.store_as(204)
         self._catalog.drop_view(view, remember=stored_response.stored)
         return stored_response
+
+
+def _following(before: ViewInfo, definition: ViewDefinition) -> ViewDefinition:
+    """Return the definition to store. Iceberg's metadata is made anew from it, with a higher number of the version."""
+    known = before.definition
+    if not isinstance(known, StoredView):
+        return definition
+    offset = known.version_offset
+    if known.iceberg is not None:
+        offset = max(offset, last_version_id(known.iceberg.metadata) - before.version)
+    fields = {name: getattr(definition, name) for name in ViewDefinition.__struct_fields__}
+    return StoredView(**fields, version_offset=offset)
 
 
 def _check(definition: ViewDefinition) -> None:

@@ -27,15 +27,18 @@ from lamella.snapshot.errors import (
     TransactionConflict,
     Unauthenticated,
     Unavailable,
+    ViewNotFound,
 )
 from lamella.snapshot.iceberg.wire import (
     AccessToken,
     CommitIcebergTable,
     CommitIcebergTransaction,
+    CommitIcebergView,
     CommittedIcebergTable,
     CompletedPlan,
     CreateIcebergNamespace,
     CreateIcebergTable,
+    CreateIcebergView,
     Credentials,
     FetchScanTasks,
     IcebergConfig,
@@ -43,8 +46,10 @@ from lamella.snapshot.iceberg.wire import (
     IcebergNamespaces,
     IcebergTables,
     LoadedTable,
+    LoadedView,
     PlanTableScan,
     RegisterIcebergTable,
+    RegisterIcebergView,
     RenameIcebergTable,
     ScanTasks,
     TokenRequest,
@@ -65,6 +70,7 @@ from lamella.snapshot.wire.operation import (
     on_namespace,
     on_server,
     on_table,
+    on_view,
 )
 
 _ROOT: Final = "/iceberg/v1"
@@ -73,6 +79,8 @@ _NAMESPACES: Final = "/iceberg/v1/namespaces"
 _NAMESPACE: Final = "/iceberg/v1/namespaces/{namespace}"
 _TABLES: Final = "/iceberg/v1/namespaces/{namespace}/tables"
 _TABLE: Final = "/iceberg/v1/namespaces/{namespace}/tables/{table}"
+_VIEWS: Final = "/iceberg/v1/namespaces/{namespace}/views"
+_VIEW: Final = "/iceberg/v1/namespaces/{namespace}/views/{view}"
 _PAGE: Final = (
     Parameter(name="pageSize", description="Maximum number of names; default: all.", schema={"type": "integer"}),
     Parameter(name="pageToken", description="`next-page-token` of the previous answer; empty: the first page."),
@@ -276,6 +284,118 @@ RENAME_ICEBERG_TABLE: Final = Operation(
     answer_type=Nothing,
     status=204,
     errors=(InvalidRequest, *OF_A_TABLE, AlreadyExists, QuotaExceeded, IdempotencyMismatch),
+    resend="with_key",
+)
+
+ICEBERG_VIEWS: Final = Operation(
+    name="iceberg_views",
+    method="GET",
+    path=_VIEWS,
+    permission=BY_REQUEST,
+    summary="List a namespace's views for Iceberg clients",
+    tag="Iceberg",
+    answer_type=IcebergTables,
+    own_parameters=_PAGE,
+    errors=(InvalidRequest, InvalidPageToken, NamespaceNotFound),
+)
+
+LOAD_ICEBERG_VIEW: Final = Operation(
+    name="load_iceberg_view",
+    method="GET",
+    path=_VIEW,
+    permission=on_view("read"),
+    summary="Load a view's Iceberg metadata",
+    tag="Iceberg",
+    description="A view that Spark made has one version, in the dialect `spark`, and no metadata file.",
+    answer_type=LoadedView,
+    errors=(NamespaceNotFound, ViewNotFound, NotExpressible),
+)
+
+_OF_A_VIEW: Final = (
+    InvalidRequest,
+    LocationRefused,
+    NamespaceNotFound,
+    IdempotencyMismatch,
+    StoreError,
+    Unavailable,
+    OutcomeUnknown,
+)
+
+CREATE_ICEBERG_VIEW: Final = Operation(
+    name="create_iceberg_view",
+    method="POST",
+    path=_VIEWS,
+    permission=on_namespace("write"),
+    summary="Create a view for Iceberg clients",
+    tag="Iceberg",
+    description="Spark reads it, too: the query in the dialect `spark`, or else the first one.",
+    request_type=CreateIcebergView,
+    answer_type=LoadedView,
+    errors=(*_OF_A_VIEW, AlreadyExists),
+    resend="with_key",
+)
+
+REGISTER_ICEBERG_VIEW: Final = Operation(
+    name="register_iceberg_view",
+    method="POST",
+    path=_NAMESPACE + "/register-view",
+    permission=on_namespace("write"),
+    summary="Add a view by its metadata file",
+    tag="Iceberg",
+    description="The view gets a new id, and a metadata file of its own.",
+    request_type=RegisterIcebergView,
+    answer_type=LoadedView,
+    errors=(*_OF_A_VIEW, AlreadyExists, ObjectNotFound, ManifestError),
+    resend="with_key",
+)
+
+COMMIT_ICEBERG_VIEW: Final = Operation(
+    name="commit_iceberg_view",
+    method="POST",
+    path=_VIEW,
+    permission=on_view("write"),
+    summary="Commit to a view",
+    tag="Iceberg",
+    description="Checks the requirements and applies the updates, all or nothing.",
+    request_type=CommitIcebergView,
+    answer_type=LoadedView,
+    errors=(*_OF_A_VIEW, ViewNotFound, CommitRequirementFailed, NotExpressible),
+    resend="with_key",
+)
+
+DROP_ICEBERG_VIEW: Final = Operation(
+    name="drop_iceberg_view",
+    method="DELETE",
+    path=_VIEW,
+    permission=on_view("maintain"),
+    summary="Drop a view",
+    tag="Iceberg",
+    description="A view cannot be restored; its metadata files stay.",
+    answer_type=Nothing,
+    status=204,
+    errors=(NamespaceNotFound, ViewNotFound, IdempotencyMismatch, Unavailable, OutcomeUnknown),
+    resend="with_key",
+)
+
+RENAME_ICEBERG_VIEW: Final = Operation(
+    name="rename_iceberg_view",
+    method="POST",
+    path=_ROOT + "/views/rename",
+    permission=BY_REQUEST,
+    summary="Rename a view, or move it to another namespace",
+    tag="Iceberg",
+    request_type=RenameIcebergTable,
+    answer_type=Nothing,
+    status=204,
+    errors=(
+        InvalidRequest,
+        NamespaceNotFound,
+        ViewNotFound,
+        AlreadyExists,
+        IdempotencyMismatch,
+        Unavailable,
+        OutcomeUnknown,
+    ),
     resend="with_key",
 )
 

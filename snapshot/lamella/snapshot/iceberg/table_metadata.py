@@ -285,12 +285,9 @@ class MetadataChange:
 
     def _add_schema(self, update: Json) -> None:
         schema = update["schema"]
-        fields = _members(schema, "fields")
-        _check_names(fields)
-        for kind in _types(fields):
-            _check_type(kind, self._metadata["format-version"])
+        fields = checked_fields(schema, self._metadata["format-version"])
         last = max([self._metadata["last-column-id"], *_field_ids(fields)])
-        known = next((each for each in self._metadata["schemas"] if _same_schema(each, schema)), None)
+        known = next((each for each in self._metadata["schemas"] if same_schema(each, schema)), None)
         if known is not None:
             self._added["schema"] = known["schema-id"]
         else:
@@ -751,7 +748,24 @@ def _check_names(fields: Iterable[Json]) -> None:
         names.add(field["name"])
 
 
-def _same_schema(one: Json, other: Json) -> bool:
+def checked_fields(schema: Json, format_version: int) -> list[Json]:
+    """Returns the fields of a schema.
+
+    Raises:
+        InvalidRequest: a name or an id is there twice, or a type is unknown or needs a later format version.
+    """
+    fields = _members(schema, "fields")
+    _check_names(fields)
+    ids = list(_field_ids(fields))
+    if len(set(ids)) != len(ids) or not all(isinstance(each, int) for each in ids):
+        raise InvalidRequest("the schema has a field id twice, or one that is no number")
+    for kind in _types(fields):
+        _check_type(kind, format_version)
+    return fields
+
+
+def same_schema(one: Json, other: Json) -> bool:
+    """Returns whether two schemas have the same fields and identifier fields; their own ids do not count."""
     return _plain(one["fields"]) == _plain(other["fields"]) and sorted(one.get("identifier-field-ids") or ()) == sorted(
         other.get("identifier-field-ids") or ()
     )

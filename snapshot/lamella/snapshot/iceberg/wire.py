@@ -157,6 +157,39 @@ class RenameIcebergTable(msgspec.Struct, frozen=True, kw_only=True):
     destination: IcebergIdentifier
 
 
+class CreateIcebergView(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Requests a view. The version gets the id of the schema, and the number 1."""
+
+    name: IcebergName
+    location: Annotated[str, Meta(max_length=4096)] | None = None
+    schema: dict[str, Any]
+    view_version: dict[str, Any]
+    properties: Properties = {}
+
+
+class RegisterIcebergView(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Adds a view by its metadata file."""
+
+    name: IcebergName
+    metadata_location: Annotated[str, Meta(max_length=4096)]
+
+
+class CommitIcebergView(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit of a client: what it requires of the view, and the changes of the metadata. The path names the view."""
+
+    identifier: IcebergIdentifier | None = None
+    requirements: Annotated[tuple[dict[str, Any], ...], Meta(max_length=1_000)] = ()
+    updates: Annotated[tuple[dict[str, Any], ...], Meta(max_length=10_000)]
+
+
+class LoadedView(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A view in Iceberg's form. ``metadata_location``: its metadata file; there is none of a view that Spark made."""
+
+    metadata_location: str
+    metadata: dict[str, Any]
+    config: dict[str, str]
+
+
 class IcebergPointer(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """What the service stores as the answer to a commit: the metadata file, which never changes."""
 
