@@ -29,6 +29,8 @@ DECIDED: Final = {
     "update_iceberg_namespace": "`maintain` on the namespace; for quotas `admin`",
     "rename_iceberg_table": "`maintain` on the table, and `write` on the namespace that gets the name",
     "commit_iceberg_transaction": "`write` on each table",
+    "iceberg_views": "any role in the namespace; shows views with `read`",
+    "rename_iceberg_view": "`maintain` on the view, and `write` on the namespace that gets the name",
     "iceberg_namespace_of_exports": "any role on the namespace or on a table in it",
     "iceberg_tables_of_exports": "any role in the namespace; shows tables with `read`",
     "list_shared_tables": "any role in the namespace; shows tables with `read`",

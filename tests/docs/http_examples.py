@@ -345,12 +345,46 @@ def _iceberg(call: Callable[..., Any], put: Callable[[str, bytes], None], incomi
     call("drop_iceberg_namespace", namespace="shop\x1feu")
     call("register_iceberg_table", {"name": "clicks", "metadata-location": location})
     call("drop_iceberg_table", table="clicks")
+    _iceberg_views(call, put, incoming)
     call("iceberg_credentials")
     planned = call("plan_table_scan", {"filter": {"type": "eq", "term": "country", "value": "DE"}})
     call("fetch_plan", plan_id=planned["plan-id"])
     call("fetch_scan_tasks", {"plan-task": planned["plan-id"]})
     call("cancel_plan", plan_id=planned["plan-id"])
     call("report_iceberg_metrics", {})
+
+
+def _iceberg_views(call: Callable[..., Any], put: Callable[[str, bytes], None], incoming: str) -> None:
+    version = {
+        "version-id": 1,
+        "schema-id": 0,
+        "timestamp-ms": 1_711_929_600_000,
+        "summary": {"engine-name": "trino"},
+        "representations": [{"type": "sql", "sql": "SELECT at, url FROM clicks", "dialect": "trino"}],
+        "default-namespace": ["shop"],
+    }
+    made = call("create_iceberg_view", {"name": "recent", "schema": _CLICKS, "view-version": version})
+    call("iceberg_views")
+    call("load_iceberg_view", view="recent")
+    sql = {"type": "sql", "sql": "SELECT at, url FROM clicks LIMIT 5", "dialect": "trino"}
+    call(
+        "commit_iceberg_view",
+        {
+            "requirements": [{"type": "assert-view-uuid", "uuid": made["metadata"]["view-uuid"]}],
+            "updates": [
+                {"action": "add-view-version", "view-version": {**version, "representations": [sql]}},
+                {"action": "set-current-view-version", "view-version-id": -1},
+            ],
+        },
+        view="recent",
+    )
+    names = [{"namespace": ["shop"], "name": name} for name in ("recent", "newest")]
+    call("rename_iceberg_view", {"source": names[0], "destination": names[1]})
+    call("drop_iceberg_view", view="newest")
+    location = f"{incoming}/recent/metadata/v1.metadata.json"
+    put(location, json.dumps({**made["metadata"], "location": f"{incoming}/recent"}).encode())
+    call("register_iceberg_view", {"name": "recent", "metadata-location": location})
+    call("drop_iceberg_view", view="recent")
 
 
 def _ends(call: Callable[..., Any]) -> None:

@@ -82,6 +82,17 @@ def _nothing(_resources: TenantResources) -> dict[str, Any]:
 
 _VERIFY_JOB: Final[Body] = lambda resources: {"kind": "verify", "table": _table(resources)}  # noqa: E731  # one of a table
 _CLICKS: Final = {"type": "struct", "fields": [{"id": 1, "name": "at", "type": "long", "required": False}]}
+_ICEBERG_VIEW: Final = {
+    "schema": _CLICKS,
+    "view-version": {
+        "version-id": 1,
+        "schema-id": 0,
+        "timestamp-ms": 0,
+        "summary": {},
+        "representations": [{"type": "sql", "sql": "SELECT 1 AS at", "dialect": "spark"}],
+        "default-namespace": [],
+    },
+}
 PROBES: Final[Mapping[str, Probe]] = {
     "prune": Probe(body=lambda p: {**_snapshot(p), "filter": f"{p.column} = '{p.value}'"}),
     "prune_batch": Probe(body=lambda p: {**_snapshot(p), "filters": [f"{p.column} = '{p.value}'"]}),
@@ -256,6 +267,21 @@ PROBES: Final[Mapping[str, Probe]] = {
         body=lambda p: {
             "source": {"namespace": [p.namespace], "name": p.table},
             "destination": {"namespace": [p.namespace], "name": f"renamed{p.table}"},
+        },
+    ),
+    "iceberg_views": Probe(),
+    "load_iceberg_view": Probe(needs=("view",)),
+    "create_iceberg_view": Probe(body=lambda p: {"name": f"ice{p.table}view", **_ICEBERG_VIEW}, also=(409,)),
+    "register_iceberg_view": Probe(
+        body=lambda p: {"name": f"ice{p.table}other", "metadata-location": "/nowhere/v1.metadata.json"}, also=(403, 404)
+    ),
+    "commit_iceberg_view": Probe(needs=("view",), body=lambda _: {"updates": []}),
+    "drop_iceberg_view": Probe(needs=("view",)),
+    "rename_iceberg_view": Probe(
+        needs=("view",),
+        body=lambda p: {
+            "source": {"namespace": [p.namespace], "name": p.view},
+            "destination": {"namespace": [p.namespace], "name": f"renamed{p.view}"},
         },
     ),
     "iceberg_credentials": Probe(),

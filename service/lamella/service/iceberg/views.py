@@ -122,8 +122,10 @@ class HostedViews:
     def register(
         self, namespace: str, request: RegisterIcebergView, key: IdempotencyKey, *, owner: str
     ) -> StoredResponse:
-        """Add a view by its metadata file, with another id. Raises as :meth:`create`; ObjectNotFound, StoreError, ManifestError: the
-        file cannot be read."""
+        """Add a view by its metadata file, with another id.
+
+        Raises as :meth:`create`; ObjectNotFound, StoreError, ManifestError: the file cannot be read.
+        """
         name, view_id = self._new(namespace, request.name)
         location = normal(request.metadata_location)
         self._rules.of(namespace, None).require(location)
