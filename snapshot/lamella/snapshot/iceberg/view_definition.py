@@ -88,9 +88,8 @@ def definition_of_metadata(metadata: Json, before: ViewDefinition | None) -> Vie
     query = next((each for each in queries if each["dialect"].lower() == SPARK), queries[0])
     same = before is not None and before.sql == query["sql"]
     properties = dict(metadata.get("properties", {}))
-    listed, names = properties.pop(QUERY_COLUMNS, None), ()
-    if same and before is not None:
-        names = before.query_columns
+    listed = properties.pop(QUERY_COLUMNS, None)
+    names = before.query_columns if same and before is not None else ()
     if listed is not None and (same or version["summary"].get(_ENGINE, "").lower() == SPARK):
         names = tuple(listed.split(","))
     found = {

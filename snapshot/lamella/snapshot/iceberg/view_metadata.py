@@ -119,7 +119,7 @@ def current_view_schema(metadata: Json) -> Json:
 
 def last_version_id(metadata: Json) -> int:
     """Returns the highest id of a version."""
-    return max(each["version-id"] for each in metadata["versions"])
+    return max(int(each["version-id"]) for each in metadata["versions"])
 
 
 class ViewChange:
