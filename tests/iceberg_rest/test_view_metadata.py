@@ -222,9 +222,9 @@ def test_random_commits_keep_what_metadata_must_be(commits: list[list[dict[str, 
         check_view_metadata(found)
         assert found["view-uuid"] == before["view-uuid"]
         ids = [each["version-id"] for each in found["versions"]]
-        kept = int(found["properties"].get("version.history.num-entries", "10"))
+        retained = int(found["properties"].get("version.history.num-entries", "10"))
         added = sum(update["action"] == "add-view-version" for update in updates)
-        assert len(ids) <= max(kept, added + 1)
+        assert len(ids) <= max(retained, added + 1)
         assert {each["version-id"] for each in found["version-log"]} <= set(ids)
         assert not found["version-log"] or found["version-log"][-1]["version-id"] == found["current-version-id"]
         for name, key in (("versions", "version-id"), ("schemas", "schema-id")):

@@ -182,12 +182,12 @@ class ViewChange:
         """Remove old versions, but none that the commit added, nor the current one."""
         metadata = self._metadata
         current = metadata["current-version-id"]
-        kept = max(len(self._added_versions | {current}), _history_size(metadata["properties"]))
-        if len(metadata["versions"]) <= kept:
+        retained = max(len(self._added_versions | {current}), _history_size(metadata["properties"]))
+        if len(metadata["versions"]) <= retained:
             return
         others = sorted((each["version-id"] for each in metadata["versions"]), reverse=True)
         others.remove(current)
-        ids = {current, *others[: kept - 1]}
+        ids = {current, *others[: retained - 1]}
         metadata["versions"] = [each for each in metadata["versions"] if each["version-id"] in ids]
         log: list[Json] = []
         for entry in metadata["version-log"]:
