@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
+    BadRequestError,
     CommitFailedException,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
@@ -591,6 +593,65 @@ def test_a_key_commits_only_where_it_may(app: AppClient) -> None:
     assert app.post(f"{ROOT}/namespaces/n/tables/a", json=moved).status_code == 403
     stolen = {"name": "b", "metadata-location": "file:///etc/x.metadata.json"}
     assert app.post(f"{ROOT}/namespaces/n/register", json=stolen).status_code == 403
+
+
+def test_manifests_are_read_only_where_the_table_may_have_files(app: AppClient, tmp_path: Path) -> None:
+    """A client names a list of another table: it is in the metadata, and neither blocks nor plans read it."""
+    app.post(f"{ROOT}/namespaces", json={"namespace": ["n"]})
+    assert app.post(f"{ROOT}/namespaces/n/tables", json=simple("a")).status_code == 200
+    snapshot = {
+        "snapshot-id": 7,
+        "sequence-number": 1,
+        "timestamp-ms": 1_795_000_000_000,
+        "manifest-list": f"file://{tmp_path}/elsewhere/snap.avro",
+        "summary": {"operation": "append"},
+    }
+    updates = [
+        {"action": "add-snapshot", "snapshot": snapshot},
+        {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": 7},
+    ]
+    path = f"{ROOT}/namespaces/n/tables/a"
+    assert app.post(path, json={"updates": updates}).status_code == 200
+    plan = app.post(f"{path}/plan", json={})
+    assert (plan.status_code, plan.json()["error"]["type"]) == (403, "ForbiddenException")
+    properties = app.get("/v1/namespaces/n/tables/a").json()["properties"]
+    assert "is not in a location that this table may use" in properties["lamella.source.unread"]
+
+
+def test_a_table_is_not_among_the_files_of_the_service(
+    lake: Lamella, catalog: Catalog, namespace: str, orders: Table, tmp_path: Path
+) -> None:
+    """Clients delete files below a table's location that no metadata names."""
+    folder = lake.table(".".join(orders.name())).info().location
+    warehouse = folder.rpartition("/")[0]
+    for location in (folder, warehouse, warehouse.rpartition("/")[0], f"{warehouse}/other"):
+        with pytest.raises(BadRequestError, match="files of the service"):
+            catalog.create_table(f"{namespace}.bad", schema=ROWS.schema, location=location)
+    made = catalog.create_table(f"{namespace}.good", schema=ROWS.schema, location=f"file://{tmp_path}/good")
+    made.append(ROWS)
+    assert ids_of(lake, f"{namespace}.good") == list(range(10))
+    assert (tmp_path / "good" / "data").is_dir()
+
+
+def test_a_table_of_format_version_1_is_registered_and_written(
+    lake: Lamella, catalog: Catalog, namespace: str, tmp_path: Path
+) -> None:
+    """Its metadata lacks members of later versions."""
+    other = SqlCatalog("other", uri=f"sqlite:///{tmp_path}/other.db", warehouse=f"file://{tmp_path}/old")
+    other.create_namespace("o")
+    old = other.create_table("o.t", schema=ROWS.schema, properties={"format-version": "1"})
+    old.append(ROWS)
+    name = f"{namespace}.old"
+    table = catalog.register_table(name, old.metadata_location)
+    assert ids_of(lake, name) == list(range(10))
+    table.append(ROWS)
+    assert len(ids_of(lake, name)) == 20
+    with pytest.raises(InvalidRequest, match="format version 1"):
+        lake.table(name).append(ROWS)
+    with table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    lake.table(name).append(ROWS)
+    assert catalog.load_table(name).scan().count() == 30
 
 
 def test_commits_to_lamellas_own_tables_are_refused(app: AppClient) -> None:

@@ -87,9 +87,7 @@ def register(core: _Parts) -> Feature:
         clock=core.clock,
         log=core.log,
     )
-    hosted_scans = HostedScans(
-        catalog=core.catalog, warehouse=core.warehouse, store=core.store, hosted=hosted, note=note
-    )
+    hosted_scans = HostedScans(catalog=core.catalog, warehouse=core.warehouse, hosted=hosted, note=note)
     scans = IcebergScans(core.catalog, core.warehouse, history, hosted, hosted_scans, core.token_secret, note)
     catalog_routes = IcebergCatalogRoutes(
         catalog=core.catalog,
@@ -98,6 +96,7 @@ def register(core: _Parts) -> Feature:
         history=history,
         hosted=hosted,
         properties=core.settings.iceberg_properties,
+        idempotency_ttl_s=core.settings.idempotency_ttl_s,
     )
     scan_routes = IcebergScanRoutes(
         catalog=core.catalog,

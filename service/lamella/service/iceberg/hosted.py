@@ -49,6 +49,7 @@ from lamella.snapshot.iceberg.table_metadata import (
     Json,
     changed,
     check_requirements,
+    completed,
     current_schema,
     current_snapshot,
     fields_of,
@@ -94,6 +95,8 @@ _JSON: Final = msgspec.json.Decoder(dict[str, Any])
 _FOLDER: Final = "iceberg"
 _FIELDS: Final = msgspec.json.Decoder(dict[int, int])
 _CREATE: Final = "assert-create"
+#: How often a commit's files are read before its table is left unread, if the storage fails.
+_READING_TRIES: Final = 3
 #: How often Lamella's changes are published before a load gives up, while others commit.
 _PUBLISHING_TRIES: Final = 8
 #: How many snapshots without changes of blocks are remembered.
@@ -199,11 +202,8 @@ class HostedTables:
 
         Raises CommitConflict if another commit came first.
         """
-        from lamella.snapshot.iceberg.manifest_entries import ManifestEntries
         from lamella.snapshot.iceberg.snapshot_writer import write_snapshot
 
-        if self._manifests is None:
-            self._manifests = ManifestEntries()
         metadata = self.metadata(location)
         before, after, same_rows = self._blocks_since(record, metadata)
         added = [block for each, block in sorted(after.items()) if each not in before]
@@ -215,8 +215,8 @@ class HostedTables:
         now_ms = max(self._clock(), metadata["last-updated-ms"])
         written = write_snapshot(
             metadata,
-            self._manifests,
-            self._read,
+            self.manifests,
+            self.reader_of(record),
             added=added,
             removed=removed,
             schema=head.schema,
@@ -245,7 +245,6 @@ class HostedTables:
         whether all changes since the metadata left the rows as they were."""
         from pyiceberg.manifest import ManifestContent
 
-        assert self._manifests is not None  # noqa: S101  # the caller has made it
         own = {ref.segment_id: ref for ref in self._warehouse.segments(record.pointer)}
         base: SnapshotPointer | None = None
         operations: set[str] = set()
@@ -262,15 +261,32 @@ class HostedTables:
                 if own.pop(ref.segment_id, None) is None:
                     before.update(each.location for each in self._warehouse.identities(ref))
         else:
-            snapshot = current_snapshot(metadata)
-            for manifest in () if snapshot is None else self._manifests.listed(snapshot["manifest-list"], self._read):
+            snapshot, read = current_snapshot(metadata), self.reader_of(record)
+            for manifest in () if snapshot is None else self.manifests.listed(snapshot["manifest-list"], read):
                 if manifest.content != ManifestContent.DELETES:
-                    before.update(normal(file.path) for file in self._manifests.files(manifest, self._read))
+                    before.update(normal(file.path) for file in self.manifests.files(manifest, read))
         after = {block.location: block for ref in own.values() for block in self._warehouse.segment(ref).blocks}
         return before, after, base is not None and operations <= _SAME_ROWS
 
-    def _read(self, location: str) -> bytes:
-        return self._store.read(normal(location))
+    @property
+    def manifests(self) -> ManifestEntries:
+        """Return what reads manifests, which remembers them."""
+        from lamella.snapshot.iceberg.manifest_entries import ManifestEntries
+
+        if self._manifests is None:
+            self._manifests = ManifestEntries()
+        return self._manifests
+
+    def reader_of(self, record: TableRecord) -> Callable[[str], bytes]:
+        """Return what reads the manifests that clients name: only where the table may have files."""
+        allowed = self._rules.of(record.namespace, record.table_id)
+
+        def read(location: str) -> bytes:
+            found = normal(location)
+            allowed.require(found)
+            return self._store.read(found)
+
+        return read
 
     def metadata(self, location: str) -> Json:
         """Return the metadata in a file.
@@ -281,9 +297,11 @@ class HostedTables:
         """
         data = self._store.read(location)
         try:
-            return _JSON.decode(data)
-        except msgspec.DecodeError as error:
-            raise ManifestError(f"{location} is not the metadata of an Iceberg table", location=location) from error
+            return completed(_JSON.decode(data))
+        except (msgspec.DecodeError, InvalidRequest) as error:
+            raise ManifestError(
+                f"{location} is not the metadata of an Iceberg table: {error}", location=location
+            ) from error
 
     def staged(self, namespace: str, request: CreateIcebergTable) -> LoadedTable:
         """Return the metadata of a table that a commit is going to create.
@@ -319,9 +337,8 @@ class HostedTables:
         location = normal(request.metadata_location)
         self._rules.of(namespace, None).require(location)
         metadata = self.metadata(location)
-        check_metadata(metadata, location)
         table_id = str(self._ids.new())
-        self._rules.of(namespace, table_id).require_all_below(normal(metadata["location"]))
+        self._check_location(namespace, table_id, metadata["location"], is_registered=True)
         return self._add(namespace, name, table_id, metadata, key, location=location)
 
     def commit(
@@ -435,15 +452,22 @@ class HostedTables:
         """
         return f"{self._warehouse.table_location(table_id)}/{_FOLDER}"
 
-    def _check_location(self, namespace: str, table_id: str, location: str) -> None:
-        """Raise LocationRefused, or InvalidRequest, if a table may not have its files there."""
+    def _check_location(self, namespace: str, table_id: str, location: str, *, is_registered: bool = False) -> None:
+        """Raise LocationRefused, or InvalidRequest, if a table may not have its files there.
+
+        ``is_registered``: it has them already, and they may be those of a table that was dropped.
+        """
         found = normal(location).rstrip("/")
         self._rules.of(namespace, table_id).require_all_below(found)
-        own = self._own_location(table_id)
         root = self._warehouse.table_location("").rstrip("/")
-        is_in_warehouse = f"{found}/".startswith(f"{root}/") or f"{root}/".startswith(f"{found}/")
-        if is_in_warehouse and not f"{found}/".startswith(f"{own}/"):
-            raise InvalidRequest(f"{location} has, or is among, files of the service itself", location=location)
+        if f"{root}/".startswith(f"{found}/"):
+            raise InvalidRequest(f"{location} contains the files of the service", location=location)
+        if not f"{found}/".startswith(f"{root}/"):
+            return
+        folder, _, below = found[len(root) + 1 :].partition("/")
+        is_of_iceberg = below.split("/")[0] == _FOLDER and (folder == table_id or is_registered)
+        if not is_of_iceberg:
+            raise InvalidRequest(f"{location} is among the files of the service", location=location)
 
     def _table_id_in(self, location: str) -> str:
         """Return the id of the table whose folder a location is, which was made for it; else a new id."""
@@ -597,13 +621,18 @@ class HostedTables:
             def more(properties: dict[str, str]) -> dict[str, str]:
                 return {READ_ONLY: read_only_reason(metadata, properties)}
 
-            try:
-                step, guard = self._external.changed_to(record, head, location, operation, more, rereads=rereads)
-            except Unavailable:
-                raise
-            except LamellaError as error:
-                self._log.info("an Iceberg commit cannot be read", table=record.name, reason=error.message)
-                step = self._pointer_step(record, location, metadata, error, operation)
+            for tries_left in reversed(range(_READING_TRIES)):
+                try:
+                    step, guard = self._external.changed_to(record, head, location, operation, more, rereads=rereads)
+                    break
+                except Unavailable:
+                    raise
+                except LamellaError as error:
+                    if isinstance(error, StoreError) and tries_left:
+                        continue  # the storage may only have failed once
+                    self._log.info("an Iceberg commit cannot be read", table=record.name, reason=error.message)
+                    step = self._pointer_step(record, location, metadata, error, operation)
+                    break
         return _Change(record, location, step, guard)
 
     def _queued(self, change: _Change, key: IdempotencyKey) -> Pending:
@@ -697,20 +726,3 @@ def operation_of(before: Json, after: Json) -> str:
         return "evolve" if before["current-schema-id"] != after["current-schema-id"] else "update"
     snapshot = current_snapshot(after)
     return str((snapshot or {}).get("summary", {}).get("operation", "update"))
-
-
-def check_metadata(metadata: Json, location: str) -> None:
-    """Raise InvalidRequest unless a file has what the metadata of a table needs."""
-    needed = ("format-version", "table-uuid", "location", "schemas", "current-schema-id", "partition-specs")
-    missing = [each for each in needed if each not in metadata]
-    if missing:
-        raise InvalidRequest(f"{location} is not the metadata of an Iceberg table: it has no {missing[0]}")
-    for name, empty in (
-        ("properties", {}),
-        ("snapshots", []),
-        ("snapshot-log", []),
-        ("metadata-log", []),
-        ("refs", {}),
-    ):
-        metadata.setdefault(name, empty)
-    current_schema(metadata)

@@ -25,12 +25,10 @@ from lamella.snapshot.iceberg.wire import PlanTableScan
 from lamella.snapshot.manifest import FEATURES, Snapshot, SnapshotPointer
 from lamella.snapshot.prune.result import PruneResult
 from lamella.snapshot.source import UNREAD, VERSION
-from lamella.snapshot.storage import Store, normal
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 
 if TYPE_CHECKING:  # pyiceberg is loaded when it is used
-    from lamella.snapshot.iceberg.manifest_entries import ManifestEntries
     from lamella.snapshot.iceberg.snapshot_files import SnapshotFiles
 
 #: Snapshots whose files stay in memory.
@@ -46,15 +44,11 @@ Note = Callable[[TableRecord, PlanTableScan, PruneResult], None]
 class HostedScans:
     """Plans scans; every method blocks. ``note`` is called for each plan that blocks have decided."""
 
-    def __init__(
-        self, *, catalog: Catalog, warehouse: Warehouse, store: Store, hosted: HostedTables, note: Note
-    ) -> None:
+    def __init__(self, *, catalog: Catalog, warehouse: Warehouse, hosted: HostedTables, note: Note) -> None:
         self._catalog = catalog
         self._warehouse = warehouse
-        self._store = store
         self._hosted = hosted
         self._note = note
-        self._manifests: ManifestEntries | None = None
         self._lock = Lock()
         #: By the location of the manifest list, the one used last at the end.
         self._files: OrderedDict[str, SnapshotFiles] = OrderedDict()
@@ -76,7 +70,7 @@ class HostedScans:
         snapshot = _snapshot(metadata, request.snapshot_id)
         if snapshot is None:
             return iter((b'"file-scan-tasks":[]',))
-        found = self._snapshot_files(metadata, snapshot)
+        found = self._snapshot_files(record, metadata, snapshot)
         pointer: SnapshotPointer | None = None
         if table.is_registered and snapshot["snapshot-id"] == metadata.get("current-snapshot-id"):
             pointer = table.record.pointer
@@ -117,20 +111,17 @@ class HostedScans:
             raise NotExpressible("the table has blocks that are not in its Iceberg metadata")
         return matches
 
-    def _snapshot_files(self, metadata: Json, snapshot: Json) -> SnapshotFiles:
+    def _snapshot_files(self, record: TableRecord, metadata: Json, snapshot: Json) -> SnapshotFiles:
         """Return the files of a snapshot, which never change."""
-        key = f"{metadata['table-uuid']} {snapshot['manifest-list']}"
+        key = f"{record.table_id} {snapshot['manifest-list']}"
         with self._lock:
             found = self._files.get(key)
             if found is not None:
                 self._files.move_to_end(key)
                 return found
-        from lamella.snapshot.iceberg.manifest_entries import ManifestEntries
         from lamella.snapshot.iceberg.snapshot_files import snapshot_files
 
-        if self._manifests is None:
-            self._manifests = ManifestEntries()
-        found = snapshot_files(metadata, snapshot, self._manifests, self._read)
+        found = snapshot_files(metadata, snapshot, self._hosted.manifests, self._hosted.reader_of(record))
         with self._lock:
             self._files[key] = found
             while len(self._files) > _SNAPSHOTS or (
@@ -138,9 +129,6 @@ class HostedScans:
             ):
                 self._files.popitem(last=False)
         return found
-
-    def _read(self, location: str) -> bytes:
-        return self._store.read(normal(location))
 
     def _registered(self, record: TableRecord, number: int) -> SnapshotPointer | None:
         """Return the snapshot of Lamella that has the files of an Iceberg snapshot; None if it is not found."""

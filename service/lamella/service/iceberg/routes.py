@@ -112,6 +112,7 @@ class IcebergCatalogRoutes:
         history: IcebergHistory,
         hosted: HostedTables,
         properties: Mapping[str, str],
+        idempotency_ttl_s: int,
     ) -> None:
         self._catalog = catalog
         self._readers = readers
@@ -119,11 +120,18 @@ class IcebergCatalogRoutes:
         self._history = history
         self._hosted = hosted
         self._properties = properties
+        self._idempotency_ttl_s = idempotency_ttl_s
 
     async def iceberg_config(self, request: Request) -> Response:
         if request.query_params.get("warehouse") == EXPORTS_WAREHOUSE:
             return json_response(EXPORTS_CONFIG)
-        return json_response(IcebergConfig(defaults={}, overrides=dict(_SERVER_SIDE), endpoints=ENDPOINTS))
+        config = IcebergConfig(
+            defaults={},
+            overrides=dict(_SERVER_SIDE),
+            endpoints=ENDPOINTS,
+            idempotency_key_lifetime=f"PT{self._idempotency_ttl_s}S",
+        )
+        return json_response(config)
 
     async def iceberg_namespaces(self, request: Request) -> Response:
         rights = principal_of(request).rights

@@ -137,7 +137,10 @@ def _without(
     spec = PartitionSpec.model_validate(
         next(each for each in metadata["partition-specs"] if each["spec-id"] == manifest.partition_spec_id)
     )
-    types = [str(field.field_type) for field in spec.partition_type(described).fields]
+    try:
+        types = [str(field.field_type) for field in spec.partition_type(described).fields]
+    except ValueError as error:
+        raise NotExpressible(f"a manifest is of a partition spec whose column was dropped: {error}") from error
     if any(each in _NOT_READ_EXACTLY for each in types):
         raise NotExpressible("a partition of doubles cannot be written again exactly")
     out = MemoryOutput(name("m"))

@@ -620,6 +620,46 @@ def current_snapshot(metadata: Json) -> Json | None:
     return next((each for each in metadata["snapshots"] if each["snapshot-id"] == number), None)
 
 
+def completed(metadata: Json) -> Json:
+    """Returns the metadata of a file with the members that older writers left out.
+
+    Raises:
+        InvalidRequest: it lacks what the metadata of a table needs.
+    """
+    found = {name: value for name, value in metadata.items() if value is not None}
+    for name in ("format-version", "location", "last-column-id"):
+        if name not in found:
+            raise InvalidRequest(f"it has no {name}")
+    _version_of(found["format-version"])
+    if "schemas" not in found and isinstance(found.get("schema"), dict):
+        found["schemas"] = [{"schema-id": 0, **found["schema"]}]
+    if not found.get("schemas"):
+        raise InvalidRequest("it has no schemas")
+    found.setdefault("current-schema-id", found["schemas"][0].get("schema-id", 0))
+    if "partition-specs" not in found:
+        fields = [
+            {"field-id": _FIRST_PARTITION_ID + at, **field} for at, field in enumerate(found.get("partition-spec", ()))
+        ]
+        found["partition-specs"] = [{"spec-id": 0, "fields": fields}]
+    found.setdefault("default-spec-id", 0)
+    given = [field["field-id"] for spec in found["partition-specs"] for field in spec["fields"] if "field-id" in field]
+    found.setdefault("last-partition-id", max([_FIRST_PARTITION_ID - 1, *given]))
+    found.setdefault("sort-orders", [{"order-id": 0, "fields": []}])
+    found.setdefault("default-sort-order-id", 0)
+    found.setdefault("last-sequence-number", 0)
+    found.setdefault("last-updated-ms", 0)
+    for name in ("snapshots", "snapshot-log", "metadata-log"):
+        found.setdefault(name, [])
+    found.setdefault("properties", {})
+    if found.get("current-snapshot-id") == _NONE:
+        del found["current-snapshot-id"]
+    refs = found.setdefault("refs", {})
+    if "current-snapshot-id" in found and MAIN not in refs:
+        refs[MAIN] = {"snapshot-id": found["current-snapshot-id"], "type": "branch"}
+    current_schema(found)
+    return found
+
+
 def with_snapshots_of_refs(metadata: Json) -> Json:
     """Returns the metadata with only those snapshots that a branch or a tag is at."""
     named = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}

@@ -39,12 +39,16 @@ class IcebergError(msgspec.Struct, frozen=True):
     error: IcebergErrorBody
 
 
-class IcebergConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The client's configuration; ``overrides`` take precedence over its own settings."""
+class IcebergConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """The client's configuration; ``overrides`` take precedence over its own settings.
+
+    ``idempotency_key_lifetime``: how long an Idempotency-Key holds, as a duration of ISO 8601.
+    """
 
     defaults: dict[str, str]
     overrides: dict[str, str]
     endpoints: tuple[str, ...]
+    idempotency_key_lifetime: str | None = None
 
 
 class IcebergNamespaces(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
