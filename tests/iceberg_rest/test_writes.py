@@ -354,6 +354,7 @@ def test_what_lamella_cannot_read_is_committed_and_its_readers_get_an_error(
     with pytest.raises(ReaderFeatureMissing, match="unread"):
         lake.table(name).scan().to_arrow()
     assert "lost.parquet" in lake.table(name).info().properties["lamella.source.unread"]
+    assert "unread_source" in lake.table(name).info().required_features  # older releases do not read the manifest
     assert len(list(catalog.load_table(name).scan().plan_files())) == 2
     hidden.rename(lost)
     lake.table(name).refresh()

@@ -364,7 +364,7 @@ def test_releases_that_do_not_know_parts_refuse_the_table(monkeypatch: pytest.Mo
     assert table.snapshot.features == ()
     assert table.snapshot.groups[0].has_parts
     assert Table(3, split_from_bytes=1 << 62).snapshot.required_features is msgspec.UNSET
-    monkeypatch.setattr(codec, "FORMAT_FEATURES", ())
+    monkeypatch.setattr(codec, "KNOWN_FEATURES", ())
     warehouse = table.warehouse()
     for read in (warehouse.snapshot, warehouse.head):
         with pytest.raises(UnsupportedFormat, match=SIDECAR_PARTS):
