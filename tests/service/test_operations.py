@@ -107,9 +107,11 @@ def test_every_parameter_is_described() -> None:
 
 def test_handlers_decode_the_types_of_the_table() -> None:
     """What the table says a request is, is what the routes of the topic read; a form is no JSON."""
-    decoded: dict[ModuleType, set[Any]] = {}  # two folders of routes may serve one topic
-    for path in sorted(Path(service.__path__[0]).glob("*/routes.py")):
-        routes = import_module(f"{service.__name__}.{path.parent.name}.routes")
+    decoded: dict[ModuleType, set[Any]] = {}  # several modules of routes may serve one topic
+    for path in sorted(Path(service.__path__[0]).glob("*/*.py")):
+        if "ServedOperation(operations." not in path.read_text("utf-8"):
+            continue
+        routes = import_module(f"{service.__name__}.{path.parent.name}.{path.stem}")
         read = {value.type for value in vars(routes).values() if isinstance(value, msgspec.json.Decoder)}
         decoded.setdefault(routes.operations, set()).update(read)
     for topic, types in decoded.items():

@@ -45,8 +45,6 @@ _REGISTER: Final = msgspec.json.Decoder(RegisterIcebergTable)
 _COMMIT: Final = msgspec.json.Decoder(CommitIcebergTable)
 _TRANSACTION: Final = msgspec.json.Decoder(CommitIcebergTransaction)
 _RENAME: Final = msgspec.json.Decoder(RenameIcebergTable)
-_NAMESPACE: Final = msgspec.json.Decoder(NamespaceInfo)
-_POINTER: Final = msgspec.json.Decoder(IcebergPointer)
 #: Commits of Iceberg clients at once in a process, and how many requests wait; one more is refused.
 _AT_ONCE: Final = 4
 _WAITING: Final = 256
@@ -70,7 +68,7 @@ class IcebergNamespaceRoutes:
             require(request, "admin")
         wanted = CreateNamespace(name=name, properties=payload.properties)
         done = await run(self._mutations, request, lambda key: tables.create_namespace(wanted, key), body)
-        made = _NAMESPACE.decode(done.body)
+        made = msgspec.json.decode(done.body, type=NamespaceInfo)
         return json_response(IcebergNamespace(namespace=levels_of(made.name), properties=dict(made.properties)))
 
     async def update_iceberg_namespace(self, request: Request) -> Response:
@@ -216,7 +214,7 @@ class IcebergTableRoutes:
 
     async def _metadata(self, done: Response) -> tuple[str, dict[str, Any]]:
         """Return the metadata file that a commit stored as its answer, and its content."""
-        location = _POINTER.decode(done.body).metadata_location
+        location = msgspec.json.decode(done.body, type=IcebergPointer).metadata_location
         return location, await self._readers.run(lambda: self._hosted.metadata(location))
 
     def operations(self) -> tuple[ServedOperation, ...]:
