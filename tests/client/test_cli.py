@@ -584,6 +584,27 @@ def test_the_command_runs_as_a_process(scripted: Callable[..., ScriptedServer]) 
     assert (done.returncode, done.stdout, done.stderr) == (0, '{"tables":["t"]}\n', "")
 
 
+@pytest.mark.parametrize("args", [("--version",), ("prune", "--help"), ("tables", "list", "db")])
+def test_an_output_without_a_reader_ends_the_command_quietly(
+    scripted: Callable[..., ScriptedServer], args: tuple[str, ...]
+) -> None:
+    """As `head` leaves it: no message, and the status of a program that SIGPIPE ended."""
+    server = scripted(Reply(raw=answer("200 OK", b'{"tables": ["t"]}')))
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "lamella", *args],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"LAMELLA_URL": server.url},
+            check=False,
+        )
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_the_shell_gets_candidates() -> None:
     """What the completion script calls answers with the names of commands."""
     done = module(env={"_LAMELLA_COMPLETE": "bash_complete", "COMP_WORDS": "lamella na", "COMP_CWORD": "1"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
@@ -34,6 +36,8 @@ def needs_extra(extra: str) -> Iterator[None]:
         raise click.ClickException(f"{top} is not installed; pip install 'lamella[{name}]' installs it") from error
 
 
+#: The exit status when the program that reads the output has ended: that of a program which SIGPIPE ended.
+READER_ENDED = 141
 #: At most this many refused files are listed; the others are counted.
 MAX_LISTED = 10
 
@@ -119,6 +123,13 @@ def one_form() -> Iterator[None]:
         raise
     except (KeyboardInterrupt, click.Abort) as stop:
         raise Interrupted from stop
+    except BrokenPipeError as error:  # of stdout: those of connections are errors of Lamella
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # what is still buffered has no reader either
+        raise click.exceptions.Exit(READER_ENDED) from error
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # rich ends the program for it, with status 1
+            raise click.exceptions.Exit(READER_ENDED) from stop
+        raise
     except click.UsageError as error:
         raise UsageFailure(error) from error
     except click.ClickException as error:
