@@ -32,6 +32,8 @@ from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestampNanoType
 
+from fixtures_s3 import S3Server
+from fixtures_server import StartServer
 from lamella.client.http import Lamella
 from lamella.client.http import Table as LamellaTable
 from lamella.client.jobs.context import JobContext
@@ -494,6 +496,34 @@ def test_files_of_snapshots_that_clients_list_are_not_cleaned_up(
     assert any("Iceberg" in str(each.reason) for each in answer.snapshots)
     old = StaticTable.from_metadata(loaded.metadata_location).scan(snapshot_id=then.snapshot_id).to_arrow()
     assert sorted(old["id"].to_pylist()) == list(range(10))
+
+
+@pytest.mark.s3
+def test_both_sides_write_in_a_bucket(start_server: StartServer, s3: S3Server, tmp_path: Path) -> None:
+    """The client with its own credentials, the service with those of its settings."""
+    warehouse, storage = s3.bucket("iceberg-writes"), {"s3": s3.storage_options}
+    server = start_server(warehouse=warehouse, catalog=tmp_path / "catalog.db", store_options=json.dumps(storage))
+    own = {
+        "s3.endpoint": s3.endpoint_url,
+        "s3.access-key-id": s3.storage_options["key"],
+        "s3.secret-access-key": s3.storage_options["secret"],
+        "s3.region": "us-east-1",
+    }
+    catalog = load_catalog("lake", type="rest", uri=f"{server.url}/iceberg", **own)
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", schema=ROWS.schema)
+    assert table.location().startswith("s3://iceberg-writes/")
+    table.append(ROWS)
+    with Lamella(server.url) as lake:
+        found = lake.table("n.t").scan("id > 7", storage_options=storage).to_arrow()
+        assert sorted(found["id"].to_pylist()) == [8, 9]
+        lake.table("n.t").append(ROWS.slice(0, 1), storage_options=storage)
+        lake.table("n.t").delete("id = 5", storage_options=storage)
+        wanted = [0, 0, 1, 2, 3, 4, 6, 7, 8, 9]
+        loaded = catalog.load_table("n.t")
+        assert sorted(loaded.scan().to_arrow()["id"].to_pylist()) == wanted
+        by_manifests = StaticTable.from_metadata(loaded.metadata_location, own)
+        assert sorted(by_manifests.scan().to_arrow()["id"].to_pylist()) == wanted
 
 
 @pytest.fixture
