@@ -365,6 +365,22 @@ def test_what_lamella_cannot_read_is_committed_and_its_readers_get_an_error(
     assert ids_of(lake, name, "id = 3") == [3, 3]
 
 
+def test_a_file_that_is_in_a_table_twice_is_not_read_once(
+    lake: Lamella, catalog: Catalog, orders: Table, tmp_path: Path
+) -> None:
+    """Iceberg's readers have its rows twice; a block is in a table once, so Lamella's readers get an error."""
+    name, file = ".".join(orders.name()), tmp_path / "x.parquet"
+    pq.write_table(ROWS, file)
+    orders.add_files([f"file://{file}"])
+    orders.add_files([f"file://{file}"], check_duplicate_files=False)
+    with pytest.raises(ReaderFeatureMissing):
+        lake.table(name).scan().to_arrow()
+    assert "is listed twice" in lake.table(name).info().properties["lamella.source.unread"]
+    assert StaticTable.from_metadata(catalog.load_table(name).metadata_location).scan().count() == 20
+    orders.append(ROWS)
+    assert len(orders.snapshots()) == 3
+
+
 def test_a_changed_name_mapping_holds_for_all_files(
     lake: Lamella, catalog: Catalog, orders: Table, tmp_path: Path
 ) -> None:

@@ -248,12 +248,13 @@ class _Files:
 
     def __init__(self, table: _Table) -> None:
         self._table = table
+        self._seen: set[str] = set()
         self.data: list[ListedData] = []
         self.deletes: list[ListedDeletes] = []
         self.refused: list[RefusedFile] = []
 
     def add(self, entries: Iterable[ListedFile]) -> None:
-        """Sort some entries."""
+        """Sort some entries. Raises InvalidRequest for a data file that is listed twice: a table has a block once."""
         specs, allowed = self._table.specs, self._table.allowed
         for entry in entries:
             path = normal(entry.path)
@@ -264,7 +265,10 @@ class _Files:
                 self.refused.append(RefusedFile(path=path, code=_CODE, reason=reason))
             elif not allowed.allows(path):
                 self.refused += outside(allowed, [path])
+            elif path in self._seen:
+                raise InvalidRequest(f"{path} is listed twice, so its rows are in the table twice", location=path)
             else:
+                self._seen.add(path)
                 identity, transformed = _partition_values(entry, specs[entry.spec_id])
                 found = SourceFile(
                     location=path, size_bytes=entry.size_bytes, partition=identity, transformed=transformed
