@@ -74,7 +74,7 @@ def write(url: str, worker: int) -> Ledger:
 
 
 def test_commits_of_both_sides_survive_kills(start_server: StartServer, tmp_path: Path, postgres_database: str) -> None:
-    """Every committed row is there once, and no row that nobody wrote; snapshots have the same rows by Lamella and by
+    """Every committed row is there once, and no other row; snapshots have the same rows by Lamella and by
     the manifests."""
     servers: list[ServerProcess] = [
         start_server(warehouse=tmp_path / "warehouse", catalog=postgres_database) for _ in range(2)

@@ -41,7 +41,8 @@ from lamella.client.jobs.rewrite import compact
 from lamella.client.rewrite.engine import SerialEngine
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
-from lamella.snapshot.errors import InvalidRequest, ReaderFeatureMissing
+from lamella.snapshot.errors import InvalidRequest, LocationRefused, ReaderFeatureMissing
+from lamella.snapshot.iceberg.manifest_entries import ManifestEntries, Read
 from lamella.snapshot.schema.evolution import AddColumn
 from support.app_client import AppClient
 from support.tenants import ROOT_KEY, ROOT_SHA256
@@ -363,6 +364,11 @@ def test_what_lamella_cannot_read_is_committed_and_its_readers_get_an_error(
     assert ids_of(lake, name) == sorted([*range(10)] * 2)
     assert lake.table(name).info().properties["lamella.source.unread"] == ""
     assert ids_of(lake, name, "id = 3") == [3, 3]
+    with pytest.raises(InvalidRequest, match="no commit of an Iceberg client has followed"):
+        lake.table(name).append(ROWS)
+    orders.append(ROWS)
+    lake.table(name).append(ROWS)
+    assert catalog.load_table(name).scan().count() == 40
 
 
 def test_a_file_that_is_in_a_table_twice_is_not_read_once(
@@ -663,6 +669,25 @@ def test_manifests_are_read_only_where_the_table_may_have_files(app: AppClient, 
     assert (plan.status_code, plan.json()["error"]["type"]) == (403, "ForbiddenException")
     properties = app.get("/v1/namespaces/n/tables/a").json()["properties"]
     assert "is not in a location that this table may use" in properties["lamella.source.unread"]
+
+
+def test_a_remembered_manifest_is_checked_again(orders: Table) -> None:
+    """Another table may have named it, whose files this one may not use."""
+    orders.append(ROWS)
+    snapshot = orders.current_snapshot()
+    assert snapshot is not None
+
+    def refuse(location: str) -> None:
+        raise LocationRefused(location)
+
+    def read(location: str) -> bytes:
+        return Path(location.removeprefix("file://")).read_bytes()
+
+    entries = ManifestEntries()
+    [manifest] = entries.listed(snapshot.manifest_list, Read(read, lambda _: None))
+    assert [file.row_count for file in entries.files(manifest, Read(read, lambda _: None))] == [10]
+    with pytest.raises(LocationRefused):
+        entries.files(manifest, Read(read, refuse))
 
 
 def test_a_table_is_not_among_the_files_of_the_service(

@@ -85,7 +85,7 @@ from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import ExternalSource
 
 if TYPE_CHECKING:  # pyiceberg is loaded when it is used
-    from lamella.snapshot.iceberg.manifest_entries import ManifestEntries
+    from lamella.snapshot.iceberg.manifest_entries import ManifestEntries, Read
 
 #: How often a commit is tried if other changes of the table come first.
 _TRIES: Final = 4
@@ -107,6 +107,8 @@ _STEPS: Final = 200
 _SAME_ROWS: Final = frozenset({"compact", "recluster", "purge"})
 #: The column of a table whose own columns have no form in Lamella, until they have.
 _PLACEHOLDER: Final = (Column(name="unread", type="boolean"),)
+#: Why Lamella does not write a table whose files a refresh has read, and no commit yet.
+_NOT_CHECKED: Final = "no commit of an Iceberg client has followed since its files could be read"
 _BEING_READ: Final = "its files are being registered"
 #: The parts of the metadata that the blocks and columns depend on.
 _OF_ROWS: Final = ("current-snapshot-id", "schemas", "current-schema-id")
@@ -277,16 +279,12 @@ class HostedTables:
             self._manifests = ManifestEntries()
         return self._manifests
 
-    def reader_of(self, record: TableRecord) -> Callable[[str], bytes]:
+    def reader_of(self, record: TableRecord) -> Read:
         """Return what reads the manifests that clients name: only where the table may have files."""
-        allowed = self._rules.of(record.namespace, record.table_id)
+        from lamella.snapshot.iceberg.manifest_entries import Read
 
-        def read(location: str) -> bytes:
-            found = normal(location)
-            allowed.require(found)
-            return self._store.read(found)
-
-        return read
+        allowed, store = self._rules.of(record.namespace, record.table_id), self._store
+        return Read(lambda location: store.read(normal(location)), lambda location: allowed.require(normal(location)))
 
     def metadata(self, location: str) -> Json:
         """Return the metadata in a file.
@@ -543,7 +541,7 @@ class HostedTables:
             properties |= first_properties(state, schema)
             return schema, {**properties, READ_ONLY: read_only_reason(metadata, properties)}
         except LamellaError as error:
-            return Schema.assign(_PLACEHOLDER), {**properties, UNREAD: error.message[:_MAX_REASON] or error.code}
+            return Schema.assign(_PLACEHOLDER), {**properties, UNREAD: reason_of(error), READ_ONLY: _NOT_CHECKED}
 
     def _register_files(self, record: TableRecord) -> None:
         """Register the files of a new table; a later commit or refresh does so if this fails."""
@@ -653,7 +651,7 @@ class HostedTables:
                 )
             properties = {LOCATION: location, AFTER: base.snapshot_id}
             if error is not None:
-                properties[UNREAD] = reason_of(error)
+                properties |= {UNREAD: reason_of(error), READ_ONLY: _NOT_CHECKED}
             else:
                 snapshot = current_snapshot(metadata)
                 number = "none" if snapshot is None else snapshot["snapshot-id"]

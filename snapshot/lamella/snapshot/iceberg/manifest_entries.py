@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from pyiceberg.avro.file import AvroFile
@@ -23,8 +23,13 @@ from pyiceberg.manifest import (
 
 from lamella.snapshot.errors import ManifestError
 
-#: Reads a whole file.
-Read = Callable[[str], bytes]
+
+class Read(NamedTuple):
+    """How files are read: ``read`` returns a whole one, ``require`` raises if one may not be read."""
+
+    read: Callable[[str], bytes]
+    require: Callable[[str], None]
+
 
 _ADDED: Final = 1
 _DELETED: Final = 2
@@ -77,7 +82,8 @@ class ManifestEntries:
 
     def listed(self, manifest_list: str, read: Read) -> list[ManifestFile]:
         """Returns the manifests of a list. Raises ManifestError if it is damaged."""
-        data = read(manifest_list)
+        read.require(manifest_list)
+        data = read.read(manifest_list)
         try:
             return list(read_manifest_list(MemoryFile(data)))
         except _DAMAGED as error:
@@ -86,15 +92,18 @@ class ManifestEntries:
     def files(self, manifest: ManifestFile, read: Read) -> tuple[ListedFile, ...]:
         """Returns the live entries of a manifest. Raises ManifestError if it is damaged.
 
+        Whether it may be read is checked first, also if it is remembered: another table may have named it then.
+
         What an entry inherits of the list's is the same in every list: a list names the snapshot that added it.
         """
+        read.require(manifest.manifest_path)
         key = f"{manifest.manifest_path} {manifest.sequence_number} {manifest.partition_spec_id}"
         with self._lock:
             found = self._known.get(key)
             if found is not None:
                 self._known[key] = self._known.pop(key)  # the one used last is at the end
                 return found
-        data = read(manifest.manifest_path)
+        data = read.read(manifest.manifest_path)
         try:
             found = tuple(_live(manifest, data))
         except _DAMAGED as error:

@@ -144,7 +144,7 @@ def _without(
     if any(each in _NOT_READ_EXACTLY for each in types):
         raise NotExpressible("a partition of doubles cannot be written again exactly")
     out = MemoryOutput(name("m"))
-    source: Any = _Source(read(manifest.manifest_path))
+    source: Any = _Source(read.read(manifest.manifest_path))
     with write_manifest(FORMAT_VERSION, spec, described, out, snapshot_id, _COMPRESSION) as writer:
         for entry in manifest.fetch_manifest_entry(source):
             entry.data_file.spec_id = spec.spec_id

@@ -143,14 +143,20 @@ class _Table:
         """Return the manifests of the current snapshot, by path."""
         if self.snapshot is None:
             return {}
-        self.allowed.require(normal(self.snapshot.manifest_list))  # ``normal`` refuses relative paths
-        return {each.manifest_path: each for each in self._manifests.listed(self.snapshot.manifest_list, self._read)}
+        return {
+            each.manifest_path: each for each in self._manifests.listed(self.snapshot.manifest_list, self._reading())
+        }
 
     def files(self, manifests: Iterable[Any]) -> Iterator[ListedFile]:
         """Yield the live entries of manifests."""
         for manifest in manifests:
-            self.allowed.require(normal(manifest.manifest_path))
-            yield from self._manifests.files(manifest, self._read)
+            yield from self._manifests.files(manifest, self._reading())
+
+    def _reading(self) -> Any:
+        from lamella.snapshot.iceberg.manifest_entries import Read
+
+        # ``normal`` refuses relative paths
+        return Read(self._read, lambda location: self.allowed.require(normal(location)))
 
     def _read(self, location: str) -> bytes:
         with self._io.new_input(location).open() as stream:
