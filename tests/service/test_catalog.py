@@ -102,7 +102,12 @@ def new_table(catalog: Catalog, name: str = "t", namespace: str = "db") -> tuple
     )
     catalog.create_table(record, first)
     assert catalog.table(namespace, name) == record
-    return record.table_id, first
+    return record.table_id, in_history(record.table_id, first)
+
+
+def in_history(table_id: str, entry: HistoryEntry) -> HistoryEntry:
+    """A snapshot as the catalog returns it."""
+    return msgspec.structs.replace(entry, table_id=table_id, since_ms=entry.pointer.timestamp_ms)
 
 
 def stored(key: str = "k", request_sha256: str = "a") -> StoredAnswer:
@@ -184,7 +189,7 @@ def test_the_pointer_moves_only_from_the_version_that_was_read(catalog: Catalog)
     assert not catalog.advance(table_id, loser, remember=stored())
     assert catalog.table_by_id(table_id).pointer == winner.pointer
     assert catalog.table_by_id(table_id).version == 2
-    assert catalog.history(table_id, limit=10) == [winner, first]
+    assert catalog.history(table_id, limit=10) == [in_history(table_id, winner), first]
     assert catalog.answer("k", "POST /x") is None
     with pytest.raises(SnapshotNotFound):
         catalog.snapshot(table_id, loser.pointer.snapshot_id)
@@ -227,7 +232,7 @@ def test_several_pointers_move_together_or_not_at_all(catalog: Catalog) -> None:
     catalog.drop_table("db", "two", now_ms=1)
     assert not catalog.advance_all([PointerSwap(table_id=each, entry=entry(3)) for each in (one, two)])
     with pytest.raises(SnapshotExpired):
-        catalog.advance_all([PointerSwap(table_id=one, entry=entry(3), required_seq=9)])
+        catalog.advance_all([PointerSwap(table_id=one, entry=entry(3), required=in_history(one, entry(9)))])
     assert catalog.table_by_id(one).version == 2
 
 
@@ -255,7 +260,7 @@ def test_history_is_read_in_pages_from_the_newest(catalog: Catalog) -> None:
     table_id, first = new_table(catalog)
     entries = [first]
     for seq in range(2, 6):
-        entries.append(entry(seq, prev=entries[-1]))
+        entries.append(in_history(table_id, entry(seq, prev=entries[-1])))
         assert catalog.advance(table_id, entries[-1])
     assert catalog.history(table_id, limit=2) == entries[:2:-1]
     assert catalog.history(table_id, before_seq=4, limit=2) == entries[2:0:-1]
@@ -266,7 +271,7 @@ def test_history_is_read_in_pages_from_the_newest(catalog: Catalog) -> None:
 def test_the_snapshot_at_a_time_is_the_last_one_not_after_it(catalog: Catalog) -> None:
     """To the millisecond, and never one before the first."""
     table_id, first = new_table(catalog)
-    second = entry(2, prev=first)
+    second = in_history(table_id, entry(2, prev=first))
     assert catalog.advance(table_id, second)
     expected = {1_000: first, 1_999: first, 2_000: second, (1 << 63) - 1: second}
     assert {at: catalog.snapshot_at(table_id, at) for at in expected} == expected

@@ -89,7 +89,9 @@ def new_table(catalog: Catalog, snapshots: int = 1, name: str = "t", namespace: 
     for seq in range(2, snapshots + 1):
         entries.append(entry(seq, entries[-1]))
         assert catalog.advance(record.table_id, entries[-1])
-    return entries
+    return [
+        msgspec.structs.replace(each, table_id=record.table_id, since_ms=each.pointer.timestamp_ms) for each in entries
+    ]
 
 
 def table_id(catalog: Catalog, name: str = "t") -> str:
@@ -252,10 +254,10 @@ def test_the_pointer_does_not_move_to_what_builds_on_an_expired_snapshot(catalog
     assert catalog.expire_snapshots(mine, [1], now_ms=10) == [1]
     back = entry(4, entries[-1])
     with pytest.raises(SnapshotExpired):
-        catalog.advance(mine, back, required_seq=1, remember=stored())
+        catalog.advance(mine, back, required=entries[0], remember=stored())
     assert catalog.table_by_id(mine).version == 3
     assert catalog.answer("k", "POST /x") is None
-    assert catalog.advance(mine, back, required_seq=2)
+    assert catalog.advance(mine, back, required=entries[1])
 
 
 def test_a_table_is_dropped_only_at_its_current_snapshot(catalog: Catalog) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -63,7 +63,11 @@ def add(catalog: SqlCatalog, namespace: str, name: str, draw: random.Random) -> 
     table_id, snapshot_id = str(IDS.new()), str(IDS.new())
     ref = ObjectRef(location=f"s3://x/{table_id}/{name}.json", size_bytes=1, sha256="0" * 64)
     pointer = SnapshotPointer(snapshot_id=snapshot_id, timestamp_ms=draw.randrange(1, 9), manifest=ref, sidecar=ref)
-    figures = {"row_count": draw.randrange(5), "block_count": draw.randrange(5), "file_size_bytes": draw.randrange(5)}
+    figures: dict[str, Any] = {
+        "row_count": draw.randrange(5),
+        "block_count": draw.randrange(5),
+        "file_size_bytes": draw.randrange(5),
+    }
     entry = HistoryEntry(seq=1, pointer=pointer, prev_snapshot_id=None, operation="create", segment_count=1, **figures)
     record = TableRecord(
         table_id=table_id,

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lamella.service.catalog import HistoryEntry, LeaseRecord, SqlCatalog, TableRecord, TagRecord, open_catalog
+from lamella.service.catalog import (
+    BranchRecord,
+    HistoryEntry,
+    LeaseRecord,
+    SqlCatalog,
+    TableRecord,
+    TagRecord,
+    open_catalog,
+)
 from lamella.service.history.history import history_entry
 from lamella.service.maintenance.vacuum import Vacuum
 from lamella.service.telemetry.metrics import Metrics
@@ -82,7 +90,8 @@ class Lake:
     def file(self, table_id: str, *, external: bool = False) -> str:
         """A data file, in the table's folder or elsewhere."""
         name = f"{self.ids.new()}_v1.parquet"
-        folder = "memory://data" if external else f"{self.warehouse.table_location(table_id)}/_b"
+        main_id = self.catalog.table_by_id(table_id).main_id
+        folder = "memory://data" if external else f"{self.warehouse.table_location(main_id)}/_b"
         return self.store.put(f"{folder}/{name}", b"rows").location
 
     def block(self, location: str) -> Block:
@@ -99,12 +108,35 @@ class Lake:
         blocks = [self.block(location) for location in add]
         record = self.catalog.table_by_id(table_id)
         snapshot = self.warehouse.snapshot(record.pointer)
-        leaves = self.warehouse.prepare(table_id, snapshot, blocks)
+        leaves = self.warehouse.prepare(record.main_id, snapshot, blocks)
         result = self.warehouse.commit(record.pointer, added=leaves, removed=remove, now_ms=self.now_ms)
         entry = history_entry(record.version + 1, result.pointer, result.snapshot)
-        if not stop_before_swap and not self.catalog.advance(table_id, entry, guard=guard):
+        branch_of = record.branch_of
+        if not stop_before_swap and not self.catalog.advance(table_id, entry, branch_of=branch_of, guard=guard):
             raise Unavailable("another commit came first", retry_after_s=0)
         return entry
+
+    def branch(self, entry: HistoryEntry, name: str, *, replace: bool = False, max_idle_ms: int | None = None) -> str:
+        """A branch that begins at a snapshot; its id."""
+        main = self.catalog.table_by_id(entry.table_id)
+        if main.branch_of is not None:
+            main = self.catalog.table_by_id(main.branch_of)
+        record = TableRecord(
+            table_id=str(self.ids.new()),
+            namespace=main.namespace,
+            name=f"{main.name}@{name}",
+            location=main.location,
+            version=entry.seq,
+            pointer=entry.pointer,
+            created_at_ms=self.now_ms,
+            branch_of=main.table_id,
+        )
+        fork_seq = self.catalog.fork_seq(entry.table_id)
+        branch = BranchRecord(
+            record=record, fork_seq=entry.seq if fork_seq is None else fork_seq, max_idle_ms=max_idle_ms
+        )
+        self.catalog.create_branch(branch, entry, replace=replace, now_ms=self.now_ms)
+        return record.table_id
 
     def append(self, table_id: str, *, external: bool = False) -> str:
         """A commit of one new file; its location."""
@@ -115,7 +147,7 @@ class Lake:
     def tag(self, table_id: str, name: str, entry: HistoryEntry) -> None:
         """Name a snapshot."""
         tag = TagRecord(
-            table_id=table_id,
+            table_id=entry.table_id or table_id,
             name=name,
             seq=entry.seq,
             snapshot_id=entry.pointer.snapshot_id,
@@ -128,7 +160,7 @@ class Lake:
         """Hold a snapshot; the lease's id."""
         lease = LeaseRecord(
             lease_id=str(self.ids.new()),
-            table_id=table_id,
+            table_id=entry.table_id or table_id,
             seq=entry.seq,
             snapshot_id=entry.pointer.snapshot_id,
             owner="reader",
@@ -146,7 +178,7 @@ class Lake:
         added = list(self.warehouse.segments(to.pointer)) if now != then else []
         result = self.warehouse.commit(record.pointer, added=added, removed=sorted(now), now_ms=self.now_ms)
         entry = history_entry(record.version + 1, result.pointer, result.snapshot)
-        if not self.catalog.advance(table_id, entry, required_seq=to.seq):
+        if not self.catalog.advance(table_id, entry, required=to):
             raise Unavailable("another commit came first", retry_after_s=0)
 
     def clean(self, table_id: str, *, cleaner: Vacuum | None = None, **options: object) -> list[VacuumAnswer]:

@@ -23,6 +23,7 @@ from lamella.service.config.settings import Settings
 from lamella.service.external.external import External
 from lamella.service.external.routes import ExternalRoutes
 from lamella.service.features import Feature
+from lamella.service.history.branches import Branches, BranchRoutes
 from lamella.service.history.changes import ChangeStream
 from lamella.service.history.history import History
 from lamella.service.history.rollback import Rollback
@@ -202,6 +203,14 @@ class Core:
             metrics=self.metrics,
         )
         self.feedback = Feedback(catalog, self.warehouse, self.history, clock, settings)
+        self.branches = Branches(
+            catalog=catalog,
+            warehouse=self.warehouse,
+            history=self.history,
+            committer=self.committer,
+            ids=ids,
+            clock=clock,
+        )
         self.rollback = Rollback(
             warehouse=self.warehouse,
             history=self.history,
@@ -253,7 +262,7 @@ class Core:
             min_age_ms=settings.vacuum_min_age_s * 1000,
             drop_grace_ms=settings.drop_grace_s * 1000,
             max_objects=settings.vacuum_max_objects,
-            locations_of=lambda record: self.rules.of(record.namespace, record.table_id),
+            locations_of=lambda record: self.rules.of(record.namespace, record.main_id),
             tokens=tokens,
         )
         self.leases = Leases(catalog, self.history, self.metrics, ids, clock, longest_s=settings.lease_max_s)
@@ -423,6 +432,9 @@ def operations(core: Core) -> tuple[ServedOperation, ...]:
             page_size_max=settings.page_size_max,
         ).operations(),
         *TagRoutes(catalog=core.catalog, readers=core.readers, mutations=core.mutations, tags=core.tags).operations(),
+        *BranchRoutes(
+            catalog=core.catalog, readers=core.readers, mutations=core.mutations, branches=core.branches
+        ).operations(),
         *RollbackRoutes(catalog=core.catalog, mutations=core.mutations, rollback=core.rollback).operations(),
         *ChangesRoutes(
             catalog=core.catalog,

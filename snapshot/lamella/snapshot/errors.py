@@ -40,6 +40,7 @@
     │   ├── SnapshotNotFound
     │   │   └── SnapshotExpired     no longer in the history
     │   ├── TagNotFound
+    │   ├── BranchNotFound
     │   ├── LeaseNotFound
     │   ├── SegmentNotFound
     │   ├── IndexNotFound
@@ -358,6 +359,12 @@ class TagNotFound(NotFound):
     """No such tag of the table, or it has expired."""
 
     code = "tag_not_found"
+
+
+class BranchNotFound(NotFound):
+    """No such branch of the table."""
+
+    code = "branch_not_found"
 
 
 class LeaseNotFound(NotFound):

@@ -40,6 +40,7 @@ _HOMES: Final = {
     "index": "cli.index",
     "snapshots": "cli.tables",
     "tag": "cli.history",
+    "branch": "cli.history",
     "rollback": "cli.history",
     "changes": "cli.history",
     "append": "cli.append",

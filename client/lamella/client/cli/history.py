@@ -1,4 +1,4 @@
-"""``lamella tag``, ``lamella rollback``, ``lamella changes``."""
+"""``lamella tag``, ``lamella branch``, ``lamella rollback``, ``lamella changes``."""
 
 from __future__ import annotations
 
@@ -101,6 +101,118 @@ def drop_tag(session: Session, table: str, name: str) -> None:
         session.emit({})
     else:
         click.echo(f"tag {name} is dropped")
+
+
+@click.group()
+def branch() -> None:
+    """List, create and drop branches, and move commits between them. A branch is the table NAMESPACE.TABLE@BRANCH."""
+
+
+@branch.command("list")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@with_session()
+def list_branches(session: Session, table: str) -> None:
+    """List the branches of a table. `main` is the table itself."""
+    found = session.lake.table(table).branches()
+    if session.as_data:
+        session.emit(wire.BranchList(branches=found))
+        return
+    print_table(
+        ["branch", "snapshot", "number", "of", "rows", "from", "fast-forward"],
+        [
+            (
+                each.name,
+                each.snapshot_id,
+                each.number,
+                time_text(each.timestamp_ms),
+                each.row_count,
+                "" if each.fork_number is None else each.fork_number,
+                "possible" if each.can_fast_forward else "",
+            )
+            for each in found
+        ],
+    )
+
+
+@branch.command("create")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@click.option("--snapshot", "snapshot_id", metavar="ID", help="Begin at this snapshot (an id, tag, branch or number).")
+@click.option("--timestamp", metavar="TIME", help="Begin at the snapshot of that time: ISO 8601, or Unix milliseconds.")
+@click.option("--time-zone", default="UTC", show_default=True, help="Time zone of a time without one.")
+@click.option("--max-idle", metavar="AGE", help="A vacuum drops it when its last commit is older: 12h, 30d, 4w.")
+@click.option("--replace", is_flag=True, help="If there is a branch of that name, drop it.")
+@with_session()
+def create_branch(
+    session: Session,
+    table: str,
+    name: str,
+    snapshot_id: str | None,
+    timestamp: str | None,
+    time_zone: str,
+    max_idle: str | None,
+    replace: bool,
+) -> None:
+    """Create a branch at the current snapshot, or at another one. No file is copied."""
+    one_snapshot(snapshot_id, timestamp)
+    made = session.lake.table(table).create_branch(
+        name,
+        snapshot_id,
+        timestamp=time_of(timestamp),
+        time_zone=time_zone,
+        max_idle=age_of(max_idle),
+        replace=replace,
+    )
+    if session.as_data:
+        session.emit(made)
+    else:
+        click.echo(f"branch {made.name} is at snapshot {made.snapshot_id}, number {made.number}")
+
+
+@branch.command("drop")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("name")
+@with_session()
+def drop_branch(session: Session, table: str, name: str) -> None:
+    """Drop a branch. Its snapshots stay for the time in which tables can be undropped."""
+    session.lake.table(table).drop_branch(name)
+    if session.as_data:
+        session.emit({})
+    else:
+        click.echo(f"branch {name} is dropped")
+
+
+@branch.command("fast-forward")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("to", metavar="BRANCH")
+@with_session()
+def fast_forward(session: Session, table: str, to: str) -> None:
+    """Give a table, or TABLE@BRANCH, the snapshots of another branch that it lacks.
+
+    It must have none that the other branch lacks.
+    """
+    done = session.lake.table(table).fast_forward(to)
+    if session.as_data:
+        session.emit(done)
+    else:
+        click.echo(f"{table} is at snapshot {done.snapshot_id}; new in its history: {done.snapshots}")
+
+
+@branch.command("cherry-pick")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.argument("snapshot", metavar="SNAPSHOT")
+@click.option("--strict", is_flag=True, help="Refuse an update or a merge that has not seen all blocks of the table.")
+@with_session()
+def cherry_pick(session: Session, table: str, snapshot: str, strict: bool) -> None:
+    """Repeat what a snapshot changed: an id, or a tag or branch for its current one."""
+    done = session.lake.table(table).cherry_pick(snapshot, strict=strict)
+    if session.as_data:
+        session.emit(done)
+    else:
+        click.echo(
+            f"snapshot {done.snapshot_id} repeats {done.picked_snapshot_id}; blocks added: {done.added},"
+            f" removed: {done.removed}, changed: {done.changed}"
+        )
 
 
 @click.command()

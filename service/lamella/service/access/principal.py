@@ -8,6 +8,7 @@ from typing import Final, Literal
 import msgspec
 from starlette.requests import HTTPConnection
 
+from lamella.service.catalog.records import main_name
 from lamella.snapshot.errors import Unauthenticated
 from lamella.snapshot.wire import ROLES, Grant, Role, WhoAmI
 
@@ -31,8 +32,8 @@ class Rights:
         rank = self._everywhere
         if namespace is not None:
             rank = max(rank, self._namespaces.get(namespace, 0))
-            if table is not None:
-                rank = max(rank, self._tables.get((namespace, table), 0))
+            if table is not None:  # a grant on a table holds for its branches
+                rank = max(rank, self._tables.get((namespace, main_name(table)), 0))
         return rank >= _RANK[role]
 
     def readable(self, namespace: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -2,8 +2,11 @@
 
 from lamella.service.catalog.port import AccessCatalog, Catalog, JobCatalog, current_table
 from lamella.service.catalog.records import (
+    BRANCH_SIGN,
+    MAIN,
     AddedJob,
     AutoRecord,
+    BranchRecord,
     ClaimResult,
     CommitGuard,
     DroppedTable,
@@ -38,6 +41,8 @@ from lamella.service.catalog.records import (
     TableRecord,
     TableVersion,
     TagRecord,
+    branch_name,
+    main_name,
     plain_definition,
     plain_view,
 )
@@ -45,9 +50,12 @@ from lamella.service.catalog.session import StoredJson
 from lamella.service.catalog.sql import SqlCatalog, open_catalog
 
 __all__ = [
+    "BRANCH_SIGN",
+    "MAIN",
     "AccessCatalog",
     "AddedJob",
     "AutoRecord",
+    "BranchRecord",
     "Catalog",
     "ClaimResult",
     "CommitGuard",
@@ -86,7 +94,9 @@ __all__ = [
     "TableRecord",
     "TableVersion",
     "TagRecord",
+    "branch_name",
     "current_table",
+    "main_name",
     "open_catalog",
     "plain_definition",
     "plain_view",

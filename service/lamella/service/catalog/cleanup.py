@@ -9,17 +9,17 @@ docs/decisions/0016-vacuum.md discusses the cases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Row, Text, bindparam, case, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, Text, bindparam, case, delete, insert, or_, select, update
 
 from lamella.service.catalog.records import CommitGuard, HistoryEntry, SweepMark
-from lamella.service.catalog.schema import deletion_marks, history_row, snapshots, sweeps, tables
+from lamella.service.catalog.schema import deletion_marks, is_main, own_history, snapshots, sweeps, tables
 from lamella.service.catalog.session import SqlSession, entry_record
-from lamella.service.catalog.snapshots import LOCK_TABLE
+from lamella.service.catalog.snapshots import LOCK_TABLE, OWNER
 from lamella.snapshot.errors import DeletionPending, TableNotFound, Unavailable
 
 _EVERYWHERE: Final = "*"
@@ -29,15 +29,16 @@ _REUSED_KINDS: Final = ("block", "index")
 
 _Item = TypeVar("_Item")
 
-_HISTORY = history_row.order_by(snapshots.c.seq.desc())
+_HISTORY = own_history.order_by(snapshots.c.seq.desc())
 _TABLES = select(tables.c.table_id).where(tables.c.doomed_at_ms.is_(None))
 _ELSEWHERE = (
     select(tables.c.location)
-    .where(tables.c.location != bindparam("folder", type_=Text) + tables.c.table_id)
+    .where(is_main, tables.c.location != bindparam("folder", type_=Text) + tables.c.table_id)
     .order_by(tables.c.location)
 )
+#: The files of a branch belong to its table.
 _STATE = select(sweeps.c.table_id, sweeps.c.epoch, sweeps.c.watermark_ms).where(
-    sweeps.c.table_id.in_([bindparam("id"), _EVERYWHERE])
+    or_(sweeps.c.table_id == OWNER, sweeps.c.table_id == _EVERYWHERE)
 )
 #: A shared lock: commits do not wait for each other, only for a clean-up that condemns files.
 _LOCKED_STATE = _STATE.with_for_update(read=True)
@@ -72,20 +73,24 @@ _START = insert(sweeps)
 
 
 def require_unswept(connection: Connection, table_id: str, guard: CommitGuard) -> None:
-    """Raise Unavailable if a clean-up may have deleted what a commit uses. The caller holds the lock on the table's
-    row.
+    """Raise Unavailable if a clean-up may have deleted what a commit uses. The caller holds the lock on the row of the
+    table, also for a commit to a branch.
     """
-    rows = connection.execute(_LOCKED_STATE, {"id": table_id}).all()
-    state = {row.table_id: row for row in rows}
-    own = state.get(table_id)
-    if own is not None and own.watermark_ms >= guard.since_ms:
+    rows = connection.execute(_LOCKED_STATE, {"id": table_id}).mappings().all()
+    if any(row["watermark_ms"] >= guard.since_ms for row in rows if row["table_id"] != _EVERYWHERE):
         raise Unavailable("a clean-up overtook this commit, which took very long; send it again", retry_after_s=0)
-    if guard.adds_files and _epochs(state, table_id) != guard.epochs:
+    if guard.adds_files and _epochs(rows) != guard.epochs:
         raise Unavailable("a clean-up deleted files during this commit; send it again", retry_after_s=0)
 
 
-def _epochs(state: Mapping[str, Row[Any, Any, Any]], table_id: str) -> tuple[int, int]:
-    own, everywhere = (int(state[key].epoch) if key in state else 0 for key in (table_id, _EVERYWHERE))
+def _epochs(rows: Iterable[RowMapping]) -> tuple[int, int]:
+    """Return the epochs of a table, and of files outside of tables."""
+    own, everywhere = 0, 0
+    for row in rows:
+        if row["table_id"] == _EVERYWHERE:
+            everywhere = int(row["epoch"])
+        else:
+            own = int(row["epoch"])
     return own, everywhere
 
 
@@ -103,8 +108,7 @@ class SqlCleanup(SqlSession):
 
     def guard(self, table_id: str, files: Iterable[str], *, since_ms: int) -> CommitGuard:
         # The state is read first: condemning objects later raises the epoch.
-        state = {row["table_id"]: row for row in self._rows(_STATE, {"id": table_id})}
-        epochs = tuple(int(state[key]["epoch"]) if key in state else 0 for key in (table_id, _EVERYWHERE))
+        epochs = _epochs(self._rows(_STATE, {"id": table_id}))
         adds_files = False
         for some in _parts(files):
             adds_files = True
@@ -113,7 +117,7 @@ class SqlCleanup(SqlSession):
                 # Not Unavailable: if the clean-up was interrupted, the mark stays until the next one, perhaps for days.
                 text = f"a clean-up will delete {location}; write its rows to a new file"
                 raise DeletionPending(text, location=location)
-        return CommitGuard(since_ms=since_ms, epochs=(epochs[0], epochs[1]), adds_files=adds_files)
+        return CommitGuard(since_ms=since_ms, epochs=epochs, adds_files=adds_files)
 
     def mark_for_deletion(self, table_id: str, objects: Sequence[SweepMark], *, watermark_ms: int) -> None:
         kinds = {one.kind for one in objects}

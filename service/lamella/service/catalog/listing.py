@@ -20,10 +20,11 @@ from lamella.service.catalog.records import (
     TableOrder,
     TableVersion,
 )
-from lamella.service.catalog.schema import namespaces, policies, schedules, snapshots, table_row, tables, tags
+from lamella.service.catalog.schema import is_main, namespaces, policies, schedules, snapshots, table_row, tables, tags
 from lamella.service.catalog.session import SqlSession, table_record
 
 _live: Final = and_(tables.c.dropped_at_ms.is_(None), namespaces.c.dropped_at_ms.is_(None))
+_listed_tables: Final = and_(_live, is_main)
 _current: Final = and_(snapshots.c.table_id == tables.c.table_id, snapshots.c.seq == tables.c.version)
 #: No table has a dot in its name, so this is the name of one table only.
 _path: Final = namespaces.c.name + literal_column("'.'") + tables.c.name
@@ -34,7 +35,7 @@ _ORDERS: Final[Mapping[TableOrder, ColumnElement[Any]]] = {
     "blocks": snapshots.c.block_count,
     "commit": snapshots.c.timestamp_ms,
 }
-_IDS: Final = select(tables.c.table_id).join_from(tables, namespaces).where(_live)
+_IDS: Final = select(tables.c.table_id).join_from(tables, namespaces).where(_listed_tables)
 _LISTED: Final = table_row.add_columns(*_FIGURES).join(snapshots, _current).where(_live)
 _VERSIONS: Final = (
     select(
@@ -46,7 +47,7 @@ _VERSIONS: Final = (
     )
     .join_from(tables, namespaces)
     .join(snapshots, _current)
-    .where(_live)
+    .where(_listed_tables)
 )
 #: From policies and schedules to their tables: there are fewer, often none.
 _UPKEEP: Final = tuple(
@@ -58,6 +59,7 @@ _DROPPED_USE: Final = (
     .join_from(tables, snapshots, _current)
     .where(
         tables.c.dropped_at_ms.is_not(None),
+        is_main,
         or_(tables.c.doomed_at_ms.is_not(None), tables.c.dropped_at_ms < bindparam("before_ms")),
     )
 )
@@ -110,7 +112,7 @@ class SqlListing(SqlSession):
         return [_listed(row) for row in self._rows(query, {})]
 
     def count_tables(self, which: TableFilter) -> int:
-        query = select(func.count()).select_from(tables).join(namespaces).where(_live, *_conditions(which))
+        query = select(func.count()).select_from(tables).join(namespaces).where(_listed_tables, *_conditions(which))
         return sum(int(row["count_1"]) for row in self._rows(query, {}))
 
     def table_versions(self) -> list[TableVersion]:

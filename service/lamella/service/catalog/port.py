@@ -18,6 +18,7 @@ from lamella.service.catalog.engine import CatalogListener
 from lamella.service.catalog.records import (
     AddedJob,
     AutoRecord,
+    BranchRecord,
     ClaimResult,
     CommitGuard,
     DroppedTable,
@@ -373,7 +374,7 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
         base_snapshot_id: str | None = None,
         remember: StoredAnswer | None = None,
     ) -> None:
-        """Drop a table: it leaves the listing and frees its name. Nothing in storage changes.
+        """Drop a table with its branches: it leaves the listing and frees its name. Nothing in storage changes.
 
         ``purge``: it cannot be undropped. ``base_snapshot_id``: drop it only if that is its current snapshot. Raises
         NamespaceNotFound, TableNotFound, CommitConflict.
@@ -440,7 +441,8 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
         table_id: str,
         entry: HistoryEntry,
         *,
-        required_seq: int | None = None,
+        branch_of: str | None = None,
+        required: HistoryEntry | None = None,
         guard: CommitGuard | None = None,
         remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
         unchanged: Mapping[str, int] | None = None,
@@ -448,8 +450,8 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
         """Make ``entry`` current if the table is still at version ``entry.seq - 1``.
 
         Returns False if another commit came first or the table was dropped. ``unchanged``: the same if one of these
-        tables, by id, has another version, or was dropped. ``required_seq``: only if the snapshot with
-        this ``seq`` is still in the history; otherwise raises SnapshotExpired. ``guard``: only if no clean-up deleted
+        tables, by id, has another version, or was dropped. ``branch_of``: the table of a branch. ``required``: only if
+        this snapshot is still in the history; otherwise raises SnapshotExpired. ``guard``: only if no clean-up deleted
         meanwhile what the commit uses; otherwise raises Unavailable. Raises QuotaExceeded if the table would exceed a
         quota, whatever others commit at the same time.
         """
@@ -463,11 +465,56 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
     ) -> bool:
         """Make several snapshots current, of a table each, or none of them. Returns and raises as :meth:`advance`."""
 
+    def branches(self, table_id: str) -> list[BranchRecord]:
+        """Return the branches of a table other than ``main``, by name."""
+
+    def create_branch(
+        self,
+        branch: BranchRecord,
+        source: HistoryEntry,
+        *,
+        replace: bool,
+        now_ms: int,
+        remember: StoredAnswer | None = None,
+    ) -> None:
+        """Create a branch whose current snapshot is ``source``, of the table or of one of its branches.
+
+        ``replace``: drop the branch of that name first. Raises TableNotFound, SnapshotExpired (the snapshot is not in
+        the history), AlreadyExists (a branch or a tag has the name).
+        """
+
+    def fork_seq(self, table_id: str) -> int | None:
+        """Return the number of the snapshot that a branch's own history begins with; None: not a branch."""
+
+    def drop_branch(self, record: TableRecord, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
+        """Drop a branch; its snapshots stay until :meth:`forget_branch`. Raises BranchNotFound."""
+
+    def fast_forward(
+        self, target: TableRecord, source: TableRecord, *, now_ms: int, remember: StoredAnswer | None = None
+    ) -> bool:
+        """Make the source's current snapshot that of the target, with the snapshots in between.
+
+        Both are branches of one table, or the table. Returns False if one of them has another version, or was dropped.
+        Raises CommitConflict if the source's history does not have the target's current snapshot; QuotaExceeded.
+        """
+
+    def heads(self, table_id: str) -> list[str]:
+        """Return the ids of a table and of its branches, also of those that were dropped."""
+
+    def dropped_branches(self, table_id: str, *, before_ms: int) -> list[str]:
+        """Return the ids of a table's branches that were dropped before that."""
+
+    def forget_branch(self, table_id: str, *, now_ms: int) -> bool:
+        """Delete all rows of a dropped branch; False if it is not dropped, or a tag or a lease names a snapshot."""
+
     def history(self, table_id: str, *, before_seq: int | None = None, limit: int) -> list[HistoryEntry]:
-        """Return snapshots below ``before_seq``, newest first."""
+        """Return snapshots below ``before_seq``, newest first; of a branch, also those before it was created."""
 
     def snapshot(self, table_id: str, snapshot_id: str) -> HistoryEntry:
-        """Return a snapshot. Raises SnapshotNotFound, or SnapshotExpired if it must have expired."""
+        """Return a snapshot of a table or of one of its branches.
+
+        Raises SnapshotNotFound, or SnapshotExpired if it must have expired.
+        """
 
     def numbered(self, table_id: str, number: int) -> HistoryEntry:
         """Return the snapshot with that ``seq``. Raises SnapshotNotFound, or SnapshotExpired if it has expired."""
@@ -479,7 +526,7 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
         """
 
     def tags(self, table_id: str, *, now_ms: int) -> list[TagRecord]:
-        """Return the tags of a table that have not expired, by name."""
+        """Return the tags of a table and its branches that have not expired, by name."""
 
     def tag(self, table_id: str, name: str, *, now_ms: int) -> TagRecord:
         """Return a tag. Raises TagNotFound, also for an expired tag."""
@@ -514,7 +561,7 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
         """Delete a lease; a missing one is no error."""
 
     def leases(self, table_id: str, *, now_ms: int) -> list[LeaseRecord]:
-        """Return the leases of a table that have not expired, oldest first."""
+        """Return the leases of a table and its branches that have not expired, oldest first."""
 
     def whole_history(self, table_id: str) -> list[HistoryEntry]:
         """Return the whole history, newest first, also of a dropped table. Empty if there is no such table."""

@@ -6,12 +6,19 @@ Times are Unix milliseconds. JSON members of jobs (``arguments``, ``progress``, 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from lamella.service.catalog.quotas import Quotas
-from lamella.snapshot.errors import JobNotFound, NamespaceNotFound, TableNotFound, ViewNotFound
+from lamella.snapshot.errors import (
+    BranchNotFound,
+    InvalidRequest,
+    JobNotFound,
+    NamespaceNotFound,
+    TableNotFound,
+    ViewNotFound,
+)
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.wire import (
     JobLine,
@@ -22,6 +29,30 @@ from lamella.snapshot.wire import (
     ViewInfo,
 )
 
+#: Between the names of a table and of its branch; no other name has it.
+BRANCH_SIGN: Final = "@"
+#: The branch that every table has; its row has the name of the table alone.
+MAIN: Final = "main"
+
+
+#: Characters of the name of a table, and of ``table@branch``.
+MAX_NAME_LENGTH: Final = 128
+
+
+def branch_name(table: str, branch: str) -> str:
+    """Return the name of a branch's row. Raises InvalidRequest if it is too long."""
+    name = table if branch == MAIN else f"{table}{BRANCH_SIGN}{branch}"
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidRequest(
+            f"the names of a table and of its branch have at most {MAX_NAME_LENGTH - 1} characters together: {name}"
+        )
+    return name
+
+
+def main_name(name: str) -> str:
+    """Return the name of the table that ``table@branch`` is a branch of, or the name itself."""
+    return name.partition(BRANCH_SIGN)[0]
+
 
 def no_namespace(name: str) -> NamespaceNotFound:
     """Return the error of a missing namespace."""
@@ -31,6 +62,14 @@ def no_namespace(name: str) -> NamespaceNotFound:
 def no_table(namespace: str, name: str) -> TableNotFound:
     """Return the error of a missing table in an existing namespace."""
     return TableNotFound(f"there is no table {namespace}.{name}", namespace=namespace, table=name)
+
+
+def no_branch(namespace: str, name: str) -> BranchNotFound:
+    """Return the error of a missing branch of an existing table; ``name`` is ``table@branch``."""
+    table, _, branch = name.partition(BRANCH_SIGN)
+    return BranchNotFound(
+        f"the table {namespace}.{table} has no branch {branch!r}", namespace=namespace, table=table, branch=branch
+    )
 
 
 def no_view(namespace: str, name: str) -> ViewNotFound:
@@ -84,7 +123,9 @@ class PruneRateRow(msgspec.Struct, frozen=True, kw_only=True):
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One snapshot of a table. ``seq`` counts from 1 and is the table's ``version`` at that snapshot.
 
-    Expired snapshots leave gaps. ``until_ms``: the time of the next snapshot, if that one is in a gap.
+    Expired snapshots leave gaps. ``until_ms``: the time of the next snapshot, if that one is in a gap. ``table_id``: of
+    the table or branch in whose history it is stored; empty before that. ``since_ms``: when it became the current
+    one there, which is after its own time if a fast-forward brought it.
     """
 
     seq: int
@@ -96,6 +137,8 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     segment_count: int
     file_size_bytes: int
     until_ms: int | None = None
+    table_id: str = ""
+    since_ms: int = 0
 
 
 class TagRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +154,11 @@ class TagRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A live table and its current snapshot; ``version`` is the ``seq`` of that snapshot."""
+    """A live table or branch and its current snapshot; ``version`` is the ``seq`` of that snapshot.
+
+    A branch has an id, a history and jobs of its own; its ``name`` is ``table@branch``. ``branch_of``: the id of its
+    table, which has all files.
+    """
 
     table_id: str
     namespace: str
@@ -120,6 +167,28 @@ class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     pointer: SnapshotPointer
     created_at_ms: int
+    branch_of: str | None = None
+
+    @property
+    def main_id(self) -> str:
+        """Return the id of the table: that of its branch ``main``."""
+        return self.branch_of or self.table_id
+
+
+class BranchRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch: ``record`` with its last snapshot; ``fork_seq``: the number of the snapshot that it was created from.
+
+    ``max_idle_ms``: a clean-up drops it when its last snapshot is older (None: never).
+    """
+
+    record: TableRecord
+    fork_seq: int
+    max_idle_ms: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Return its name without that of the table."""
+        return self.record.name.partition(BRANCH_SIGN)[2]
 
 
 class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,13 +293,14 @@ class CommitGuard(msgspec.Struct, frozen=True, kw_only=True):
 class PointerSwap(msgspec.Struct, frozen=True, kw_only=True):
     """A new current snapshot of a table that is still at version ``entry.seq - 1``.
 
-    ``required_seq``: only if the snapshot with this ``seq`` is still in the history. ``guard``: only if no clean-up
-    deleted meanwhile what the commit uses.
+    ``branch_of``: the table, if it is a branch. ``required``: only if this snapshot is still in the history. ``guard``:
+    only if no clean-up deleted meanwhile what the commit uses.
     """
 
     table_id: str
     entry: HistoryEntry
-    required_seq: int | None = None
+    branch_of: str | None = None
+    required: HistoryEntry | None = None
     guard: CommitGuard | None = None
 
 

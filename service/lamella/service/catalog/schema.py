@@ -2,6 +2,8 @@
 
 Dropping a namespace or a table sets ``dropped_at_ms``; names are unique among the rows where it is null. A table with
 ``doomed_at_ms`` cannot be undropped any more, since files may be missing. Once its files are deleted, so is its row.
+A branch is a row of ``tables`` with ``branch_of``, the id of its table. Its name is ``table@branch``, its location that
+of the table, and its history begins with the snapshot that it was created from, whose number is ``fork_seq``.
 Times are Unix milliseconds. Pointers, properties and answers are JSON text.
 """
 
@@ -84,6 +86,10 @@ tables = Table(
     _number("created_at_ms"),
     Column("dropped_at_ms", BigInteger),
     Column("doomed_at_ms", BigInteger),
+    Column("branch_of", String(36)),
+    Column("fork_seq", BigInteger),
+    Column("max_idle_ms", BigInteger),
+    Index("ix_tables_branch_of", "branch_of"),
     Index(
         "uq_tables_live_name",
         "namespace_id",
@@ -453,8 +459,12 @@ SHARE_NAMESPACE = SELECT_NAMESPACE.with_for_update(read=True)
 #: Keeps tables from being added to the namespace while it is dropped.
 LOCK_NAMESPACE = SELECT_NAMESPACE.with_for_update()
 
+is_main = tables.c.branch_of.is_(None)
+
 COUNT_TABLES = (
-    select(func.count()).select_from(tables).where(_live_table, tables.c.namespace_id == bindparam("in_namespace_id"))
+    select(func.count())
+    .select_from(tables)
+    .where(_live_table, is_main, tables.c.namespace_id == bindparam("in_namespace_id"))
 )
 
 COUNT_VIEWS = select(func.count()).select_from(views).where(views.c.namespace_id == bindparam("in_namespace_id"))
@@ -483,7 +493,7 @@ INSERT_TABLE = insert(tables)
 
 SELECT_TABLE_NAMES = (
     select(tables.c.name)
-    .where(_live_table, tables.c.namespace_id == bindparam("in_namespace_id"))
+    .where(_live_table, is_main, tables.c.namespace_id == bindparam("in_namespace_id"))
     .order_by(tables.c.name)
 )
 
@@ -494,7 +504,7 @@ SELECT_SOME_NAMESPACES = (
 SELECT_SOME_TABLES = (
     select(tables.c.name)
     .join_from(tables, namespaces)
-    .where(_live_table, _live_namespace, namespaces.c.name == bindparam("namespace"))
+    .where(_live_table, _live_namespace, is_main, namespaces.c.name == bindparam("namespace"))
     .order_by(tables.c.name)
     .limit(bindparam("rows"))
 )
@@ -507,6 +517,7 @@ table_row = select(
     tables.c.version,
     tables.c.pointer,
     tables.c.created_at_ms,
+    tables.c.branch_of,
 ).join_from(tables, namespaces)
 
 SELECT_TABLE = table_row.where(
@@ -527,6 +538,35 @@ DROP_TABLE = (
 
 #: Only if there was no commit since.
 DROP_TABLE_AT = DROP_TABLE.where(tables.c.version == bindparam("at_version"))
+
+#: Drops the branches of a table together with it.
+DROP_BRANCHES = (
+    update(tables)
+    .where(_live_table, tables.c.branch_of == bindparam("id"))
+    .values(dropped_at_ms=bindparam("now_ms"), doomed_at_ms=bindparam("doomed"))
+)
+
+_branch_row = select(tables.c.table_id, tables.c.name).where(tables.c.branch_of == bindparam("id"))
+
+LIVE_BRANCHES = _branch_row.where(_live_table)
+
+#: Branches that were dropped by the same statement as their table.
+BRANCHES_DROPPED_WITH = _branch_row.where(tables.c.dropped_at_ms == bindparam("at_ms"))
+
+ALL_BRANCHES = select(tables.c.table_id).where(tables.c.branch_of == bindparam("id")).order_by(tables.c.table_id)
+
+SCHEDULE_BRANCHES = (
+    update(tables)
+    .where(tables.c.branch_of == bindparam("id"))
+    .values(doomed_at_ms=func.coalesce(tables.c.doomed_at_ms, bindparam("now_ms")))
+)
+
+#: Gives a branch the name that follows from that of its table, and makes it live.
+NAME_BRANCH = (
+    update(tables)
+    .where(tables.c.table_id == bindparam("id"))
+    .values(namespace_id=bindparam("to_namespace_id"), name=bindparam("to_name"), dropped_at_ms=None)
+)
 
 #: Only if it still has the name that was read.
 RENAME_TABLE = (
@@ -550,6 +590,7 @@ SWAP_POINTER = (
 INSERT_SNAPSHOT = insert(snapshots)
 
 history_row = select(
+    snapshots.c.table_id,
     snapshots.c.seq,
     snapshots.c.prev_snapshot_id,
     snapshots.c.operation,
@@ -559,20 +600,22 @@ history_row = select(
     snapshots.c.file_size_bytes,
     snapshots.c.pointer,
     snapshots.c.until_ms,
-).where(snapshots.c.table_id == bindparam("id"))
+    snapshots.c.timestamp_ms.label("since_ms"),
+)
+own_history = history_row.where(snapshots.c.table_id == bindparam("id"))
 
 SELECT_HISTORY = (
-    history_row.where(snapshots.c.seq < bindparam("before_seq"))
+    own_history.where(snapshots.c.seq < bindparam("before_seq"))
     .order_by(snapshots.c.seq.desc())
     .limit(bindparam("rows"))
 )
 
-SELECT_SNAPSHOT = history_row.where(snapshots.c.snapshot_id == bindparam("wanted"))
+SELECT_SNAPSHOT = own_history.where(snapshots.c.snapshot_id == bindparam("wanted"))
 
-SELECT_NUMBERED = history_row.where(snapshots.c.seq == bindparam("number"))
+SELECT_NUMBERED = own_history.where(snapshots.c.seq == bindparam("number"))
 
 SELECT_SNAPSHOT_AT = (
-    history_row.where(snapshots.c.timestamp_ms <= bindparam("at_ms")).order_by(snapshots.c.seq.desc()).limit(1)
+    own_history.where(snapshots.c.timestamp_ms <= bindparam("at_ms")).order_by(snapshots.c.seq.desc()).limit(1)
 )
 
 #: Whether a snapshot is still in the history. The transaction holds the lock on the table's row.

@@ -58,8 +58,10 @@ def entry_record(row: Mapping[Any, Any]) -> HistoryEntry:
 
 def snapshot_row(table_id: str, entry: HistoryEntry) -> dict[str, Any]:
     """Return the row of a snapshot."""
+    values = msgspec.structs.asdict(entry)
+    del values["since_ms"]
     return {
-        **msgspec.structs.asdict(entry),
+        **values,
         "table_id": table_id,
         "snapshot_id": entry.pointer.snapshot_id,
         "timestamp_ms": entry.pointer.timestamp_ms,

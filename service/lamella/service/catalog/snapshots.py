@@ -10,7 +10,14 @@ from sqlalchemy import Connection, RowMapping, and_, bindparam, delete, func, in
 
 from lamella.service.catalog import schema as sql
 from lamella.service.catalog.quotas import NO_QUOTAS, Quotas
-from lamella.service.catalog.records import HistoryEntry, LeaseRecord, StoredAnswer, TagRecord
+from lamella.service.catalog.records import (
+    BRANCH_SIGN,
+    MAIN,
+    HistoryEntry,
+    LeaseRecord,
+    StoredAnswer,
+    TagRecord,
+)
 from lamella.service.catalog.schema import history_row, leases, snapshots, tables, tags
 from lamella.service.catalog.session import SqlSession, entry_record
 from lamella.snapshot.errors import (
@@ -63,8 +70,32 @@ _DELETE = delete(snapshots).where(
 _AT_ONCE = 500
 
 
+#: The id of the table that a table or branch belongs to.
+OWNER = func.coalesce(
+    select(tables.c.branch_of).where(tables.c.table_id == bindparam("id")).scalar_subquery(), bindparam("id")
+)
+_OWNER_OF = select(OWNER.label("main_id"))
+_of_owner = or_(tables.c.table_id == OWNER, tables.c.branch_of == OWNER)
+#: A table and its branches, also those that were dropped and still have their history.
+FAMILY = select(tables.c.table_id).where(_of_owner)
+
+
+def lock_family(connection: Connection, table_id: str) -> str:
+    """Lock a table or branch, and the table that it belongs to, until the transaction ends; return the table's id.
+
+    Raises:
+        TableNotFound: the table was dropped.
+    """
+    main_id = str(connection.execute(_OWNER_OF, {"id": table_id}).scalar_one())
+    for each in sorted({table_id, main_id}):
+        locked = connection.execute(LOCK_TABLE, {"id": each}).mappings().first()
+        if locked is None or (each == main_id and locked["dropped_at_ms"] is not None):
+            raise TableNotFound("the table was dropped", table_id=each)
+    return main_id
+
+
 def require_in_history(connection: Connection, table_id: str, seq: int) -> None:
-    """Raise SnapshotExpired unless the snapshot is in the history. The caller holds the table's row."""
+    """Raise SnapshotExpired unless the snapshot is in the history of a table or branch. The caller holds its row."""
     if connection.execute(sql.SELECT_IN_HISTORY, {"id": table_id, "wanted_seq": seq}).first() is None:
         raise SnapshotExpired("the snapshot expired meanwhile", table_id=table_id)
 
@@ -127,7 +158,11 @@ class SqlExpiry(SqlSession):
         return SnapshotNotFound(f"the table has no snapshot {snapshot_id}", snapshot_id=snapshot_id)
 
 
-_of_table = tags.c.table_id == bindparam("id")
+_SELECT_MAIN_NAME = select(tables.c.name).where(tables.c.table_id == bindparam("main_id"))
+_SELECT_BRANCH = select(tables.c.table_id).where(
+    tables.c.branch_of == bindparam("main_id"), tables.c.dropped_at_ms.is_(None), tables.c.name == bindparam("branch")
+)
+_of_table = tags.c.table_id.in_(FAMILY)
 _named = and_(_of_table, tags.c.name == bindparam("tag"))
 _alive = or_(tags.c.expires_at_ms.is_(None), tags.c.expires_at_ms > bindparam("now_ms"))
 _tagged_snapshot = and_(tags.c.table_id == snapshots.c.table_id, tags.c.seq == snapshots.c.seq)
@@ -146,12 +181,22 @@ _SELECT_TAGS = (
     .where(_alive)
 )
 _SELECT_ALL = _SELECT_TAGS.where(_of_table)
-_SELECT_ONE = _SELECT_TAGS.where(_named)
+SELECT_TAG_NAMED = _SELECT_TAGS.where(_named)
 _SELECT_TAGGED = history_row.join(tags, _tagged_snapshot).where(_named, _alive)
 _INSERT_TAG = insert(tags)
-_MOVE = update(tags).where(_named, _alive).values(seq=bindparam("to_seq"), expires_at_ms=bindparam("until_ms"))
+_MOVE = (
+    update(tags)
+    .where(_named, _alive)
+    .values(table_id=bindparam("to_table_id"), seq=bindparam("to_seq"), expires_at_ms=bindparam("until_ms"))
+)
 _DROP = delete(tags).where(_named, _alive)
 _DELETE_DEAD_TAG = delete(tags).where(_named, tags.c.expires_at_ms <= bindparam("now_ms"))
+
+
+def has_tags(connection: Connection, table_id: str, *, now_ms: int) -> bool:
+    """Return whether a tag that has not expired names a snapshot in the history of this table or branch."""
+    named = select(tags.c.name).where(tags.c.table_id == bindparam("id"), _alive)
+    return connection.execute(named, {"id": table_id, "now_ms": now_ms}).first() is not None
 
 
 class SqlTags(SqlSession):
@@ -162,7 +207,7 @@ class SqlTags(SqlSession):
         return sorted(found, key=lambda tag: tag.name)  # databases differ in their collation
 
     def tag(self, table_id: str, name: str, *, now_ms: int) -> TagRecord:
-        for row in self._rows(_SELECT_ONE, {"id": table_id, "tag": name, "now_ms": now_ms}):
+        for row in self._rows(SELECT_TAG_NAMED, {"id": table_id, "tag": name, "now_ms": now_ms}):
             return _tag(row)
         raise _no_tag(name)
 
@@ -175,17 +220,19 @@ class SqlTags(SqlSession):
         which = {"id": tag.table_id, "tag": tag.name, "now_ms": now_ms}
         with self._transaction(remember) as connection:
             # Expiring snapshots locks the same row: a snapshot that is found here stays until the tag protects it.
-            locked = connection.execute(LOCK_TABLE, {"id": tag.table_id}).mappings().first()
-            if locked is None or locked["dropped_at_ms"] is not None:
-                raise TableNotFound("the table was dropped", table_id=tag.table_id)
+            main_id = lock_family(connection, tag.table_id)
             require_in_history(connection, tag.table_id, tag.seq)
+            connection.execute(_DELETE_DEAD_TAG, which)
             if move:
-                moved = connection.execute(_MOVE, {**which, "to_seq": tag.seq, "until_ms": tag.expires_at_ms})
-                if moved.rowcount != 1:
+                change = {"to_table_id": tag.table_id, "to_seq": tag.seq, "until_ms": tag.expires_at_ms}
+                if connection.execute(_MOVE, {**which, **change}).rowcount != 1:
                     raise _no_tag(tag.name)
                 return
-            connection.execute(_DELETE_DEAD_TAG, which)
-            if connection.execute(_SELECT_ONE, which).first() is not None:
+            of_main = connection.execute(_SELECT_MAIN_NAME, {"main_id": main_id}).scalar_one()
+            branch = {"main_id": main_id, "branch": f"{of_main}{BRANCH_SIGN}{tag.name}"}
+            if tag.name == MAIN or connection.execute(_SELECT_BRANCH, branch).first() is not None:
+                raise AlreadyExists(f"the table has a branch {tag.name!r}, so no tag can have that name", tag=tag.name)
+            if connection.execute(SELECT_TAG_NAMED, which).first() is not None:
                 raise AlreadyExists(f"tag {tag.name!r} exists; set `move` to move it", tag=tag.name)
             row = {
                 "table_id": tag.table_id,
@@ -211,7 +258,8 @@ def _no_tag(name: str) -> TagNotFound:
 
 
 _leased_snapshot = and_(leases.c.table_id == snapshots.c.table_id, leases.c.seq == snapshots.c.seq)
-_this_lease = and_(leases.c.table_id == bindparam("id"), leases.c.lease_id == bindparam("lease"))
+_leased_here = leases.c.table_id.in_(FAMILY)
+_this_lease = and_(_leased_here, leases.c.lease_id == bindparam("lease"))
 
 _SELECT_LEASES = (
     select(
@@ -224,10 +272,10 @@ _SELECT_LEASES = (
         leases.c.expires_at_ms,
     )
     .join_from(leases, snapshots, _leased_snapshot)
-    .where(leases.c.table_id == bindparam("id"), leases.c.expires_at_ms > bindparam("now_ms"))
+    .where(_leased_here, leases.c.expires_at_ms > bindparam("now_ms"))
     .order_by(leases.c.created_at_ms, leases.c.lease_id)
 )
-_COUNT = select(func.count()).where(leases.c.table_id == bindparam("id"), leases.c.expires_at_ms > bindparam("now_ms"))
+_COUNT = select(func.count()).where(_leased_here, leases.c.expires_at_ms > bindparam("now_ms"))
 _INSERT_LEASE = insert(leases)
 _RENEW = (
     update(leases)
@@ -245,9 +293,7 @@ class SqlLeases(SqlSession):
     def add_lease(self, lease: LeaseRecord) -> None:
         with self._transaction(None) as connection:
             # Expiring snapshots locks the same row: a snapshot that is found here stays until the lease protects it.
-            locked = connection.execute(LOCK_TABLE, {"id": lease.table_id}).mappings().first()
-            if locked is None or locked["dropped_at_ms"] is not None:
-                raise TableNotFound("the table was dropped", table_id=lease.table_id)
+            lock_family(connection, lease.table_id)
             require_in_history(connection, lease.table_id, lease.seq)
             if self.quotas.table_leases is not None:
                 counted = {"id": lease.table_id, "now_ms": lease.created_at_ms}

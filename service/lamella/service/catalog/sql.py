@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from lamella.service.catalog import schema as sql
 from lamella.service.catalog.access import SqlAccess
+from lamella.service.catalog.branches import SqlBranches
 from lamella.service.catalog.cleanup import SqlCleanup, require_unswept
 from lamella.service.catalog.engine import CatalogListener, catalog_url, open_engine, usable_file
 from lamella.service.catalog.jobs import SqlJobClaims, SqlJobs
@@ -17,11 +18,15 @@ from lamella.service.catalog.listing import SqlListing
 from lamella.service.catalog.migrate import migrate
 from lamella.service.catalog.quotas import NO_QUOTAS, Quotas
 from lamella.service.catalog.records import (
+    BRANCH_SIGN,
+    MAIN,
     CommitGuard,
     HistoryEntry,
     PointerSwap,
     StoredAnswer,
     TableRecord,
+    main_name,
+    no_branch,
     no_namespace,
     no_table,
 )
@@ -31,7 +36,6 @@ from lamella.service.catalog.session import (
     SqlSession,
     StoredJson,
     database_errors,
-    entry_record,
     json_text,
     snapshot_row,
     table_record,
@@ -39,7 +43,6 @@ from lamella.service.catalog.session import (
 from lamella.service.catalog.snapshots import (
     LOCK_TABLE,
     SHARE_TABLE,
-    SqlExpiry,
     SqlLeases,
     SqlTags,
     require_in_history,
@@ -50,6 +53,7 @@ from lamella.service.catalog.tables import (
     SqlQuotas,
     TableQuota,
     check_quota,
+    name_branches,
     namespace_row,
     refuse_view,
 )
@@ -92,7 +96,6 @@ class SqlAnswers(SqlSession):
 
 
 _PROPERTIES = StoredJson(dict[str, str], "the properties of a namespace")
-_MAX_SEQ = (1 << 63) - 1
 
 
 def open_catalog(
@@ -139,9 +142,9 @@ class SqlCatalog(
     SqlSchedules,
     SqlUsage,
     SqlCleanup,
-    SqlExpiry,
     SqlListing,
     SqlDropped,
+    SqlBranches,
     SqlViews,
     SqlQuotas,
     SqlSession,
@@ -257,10 +260,13 @@ class SqlCatalog(
         return [row["name"] for row in rows]
 
     def table(self, namespace: str, name: str) -> TableRecord:
+        name = name.removesuffix(BRANCH_SIGN + MAIN)
         for row in self._rows(sql.SELECT_TABLE, {"namespace": namespace, "table": name}):
             return table_record(row)
         self.namespace(namespace)
-        raise no_table(namespace, name)
+        if BRANCH_SIGN in name and self._rows(sql.SELECT_TABLE, {"namespace": namespace, "table": main_name(name)}):
+            raise no_branch(namespace, name)
+        raise no_table(namespace, main_name(name))
 
     def current(self, namespace: str, name: str) -> TableRecord | None:
         return self._current.find(namespace, name)
@@ -292,6 +298,7 @@ class SqlCatalog(
                 if base_snapshot_id is not None:
                     _require_current(self.table(namespace, name), base_snapshot_id)
                 raise no_table(namespace, name)
+            connection.execute(sql.DROP_BRANCHES, {key: which[key] for key in ("id", "now_ms", "doomed")})
 
     def rename_table(
         self, table: TableRecord, namespace: str, name: str, *, remember: StoredAnswer | None = None
@@ -311,18 +318,20 @@ class SqlCatalog(
                 raise AlreadyExists(f"table '{namespace}.{name}' exists", namespace=namespace, table=name) from error
             if renamed.rowcount != 1:
                 raise no_table(table.namespace, table.name)
+            name_branches(connection, sql.LIVE_BRANCHES, {"id": table.table_id}, to_namespace, name)
 
     def advance(
         self,
         table_id: str,
         entry: HistoryEntry,
         *,
-        required_seq: int | None = None,
+        branch_of: str | None = None,
+        required: HistoryEntry | None = None,
         guard: CommitGuard | None = None,
         remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
         unchanged: Mapping[str, int] | None = None,
     ) -> bool:
-        swap = PointerSwap(table_id=table_id, entry=entry, required_seq=required_seq, guard=guard)
+        swap = PointerSwap(table_id=table_id, entry=entry, branch_of=branch_of, required=required, guard=guard)
         return self.advance_all([swap], remember=remember, unchanged=unchanged)
 
     def advance_all(
@@ -333,7 +342,9 @@ class SqlCatalog(
         unchanged: Mapping[str, int] | None = None,
     ) -> bool:
         changed = {swap.table_id: swap.entry.seq - 1 for swap in swaps}
-        versions = {**(unchanged or {}), **changed}
+        # A clean-up of the table's files locks its row, so a commit to a branch does, too.
+        shared: dict[str, int | None] = {swap.branch_of: None for swap in swaps if swap.branch_of is not None}
+        versions = {**shared, **(unchanged or {}), **changed}
         try:
             with self._transaction(remember) as connection:
                 quotas = self._lock_quotas(connection, changed)
@@ -357,46 +368,27 @@ class SqlCatalog(
         }
         if connection.execute(sql.SWAP_POINTER, row).rowcount != 1:
             raise _LostRace
-        if swap.required_seq is not None:
-            require_in_history(connection, table_id, swap.required_seq)
+        if swap.required is not None:
+            require_in_history(connection, swap.required.table_id, swap.required.seq)
         if swap.guard is not None:
             require_unswept(connection, table_id, swap.guard)
         connection.execute(sql.INSERT_SNAPSHOT, snapshot_row(table_id, entry))
-
-    def history(self, table_id: str, *, before_seq: int | None = None, limit: int) -> list[HistoryEntry]:
-        which = {"id": table_id, "before_seq": _MAX_SEQ if before_seq is None else before_seq, "rows": limit}
-        return [entry_record(row) for row in self._rows(sql.SELECT_HISTORY, which)]
-
-    def snapshot(self, table_id: str, snapshot_id: str) -> HistoryEntry:
-        for row in self._rows(sql.SELECT_SNAPSHOT, {"id": table_id, "wanted": snapshot_id}):
-            return entry_record(row)
-        raise self._missing_snapshot(table_id, snapshot_id)
-
-    def numbered(self, table_id: str, number: int) -> HistoryEntry:
-        for row in self._rows(sql.SELECT_NUMBERED, {"id": table_id, "number": number}):
-            return entry_record(row)
-        raise self._missing_number(table_id, number)
-
-    def snapshot_at(self, table_id: str, timestamp_ms: int) -> HistoryEntry:
-        for row in self._rows(sql.SELECT_SNAPSHOT_AT, {"id": table_id, "at_ms": timestamp_ms}):
-            return self._in_force(entry_record(row), timestamp_ms)
-        raise self._missing_time(table_id, timestamp_ms)
 
     def close(self) -> None:
         self._current.close()
         self._engine.dispose()
 
 
-def _lock_versions(connection: Connection, versions: Mapping[str, int], changed: Container[str]) -> bool:
+def _lock_versions(connection: Connection, versions: Mapping[str, int | None], changed: Container[str]) -> bool:
     """Lock tables until the transaction ends, those in ``changed`` for a change; return whether they have these
-    versions.
+    versions (None: any).
 
     In the order of their ids, so that two commits that depend on each other's table do not wait for each other.
     """
     for each, version in sorted(versions.items()):
         statement = LOCK_TABLE if each in changed else SHARE_TABLE
         row = connection.execute(statement, {"id": each}).first()
-        if row is None or row.version != version or row.dropped_at_ms is not None:
+        if row is None or row.dropped_at_ms is not None or version not in (None, row.version):
             return False
     return True
 

@@ -12,22 +12,38 @@ nothing is locked, and commits to different tables do not wait for each other.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Engine, Executable, RowMapping, bindparam, delete, func, or_, select, text, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Executable,
+    RowMapping,
+    Select,
+    bindparam,
+    delete,
+    func,
+    or_,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from lamella.service.catalog import schema as sql
 from lamella.service.catalog.engine import CatalogListener, NoListener
 from lamella.service.catalog.quotas import NO_QUOTAS, Quotas
 from lamella.service.catalog.records import (
+    BRANCH_SIGN,
+    MAIN,
     DroppedTable,
     HistoryEntry,
     NamespaceUse,
     StoredAnswer,
     TableRecord,
+    branch_name,
     no_namespace,
 )
 from lamella.service.catalog.schema import (
@@ -82,6 +98,7 @@ class CurrentTables:
         """
         if "\0" in namespace or "\0" in name:
             return None
+        name = name.removesuffix(BRANCH_SIGN + MAIN)
         cursor = self._take()
         if cursor is None:
             return None
@@ -163,7 +180,11 @@ _live_table = tables.c.dropped_at_ms.is_(None)
 _live_namespace = namespaces.c.dropped_at_ms.is_(None)
 _current = (tables.c.table_id == snapshots.c.table_id) & (tables.c.version == snapshots.c.seq)
 _OF_TABLE: Final = (
-    select(namespaces.c.namespace_id, namespaces.c.properties)
+    select(
+        namespaces.c.namespace_id,
+        namespaces.c.properties,
+        func.coalesce(tables.c.branch_of, tables.c.table_id).label("main_id"),
+    )
     .join_from(tables, namespaces)
     .where(tables.c.table_id == bindparam("id"))
 )
@@ -181,7 +202,12 @@ _OTHERS: Final = (
         func.coalesce(func.sum(snapshots.c.file_size_bytes), 0).label("bytes"),
     )
     .join_from(tables, snapshots, _current)
-    .where(_live_table, tables.c.namespace_id == bindparam("in_namespace_id"), tables.c.table_id != bindparam("but"))
+    .where(
+        _live_table,
+        sql.is_main,
+        tables.c.namespace_id == bindparam("in_namespace_id"),
+        tables.c.table_id != bindparam("but"),
+    )
 )
 _OWN: Final = (
     select(snapshots.c.block_count, snapshots.c.file_size_bytes)
@@ -211,7 +237,7 @@ class SqlQuotas(SqlSession):
             for own in self._rows(_OWN, {"id": table_id}) if quotas.bounds_commits else ():
                 before = own["block_count"], own["file_size_bytes"]
                 after = before[0] + blocks, before[1] + size_bytes
-                for others in self._rows(_OTHERS, {"in_namespace_id": row["namespace_id"], "but": table_id}):
+                for others in self._rows(_OTHERS, {"in_namespace_id": row["namespace_id"], "but": row["main_id"]}):
                     _check(quotas, others, before, after)
 
     def check_table_quota(self, namespace: str) -> None:
@@ -270,7 +296,7 @@ class SqlQuotas(SqlSession):
             if row is not None:
                 quotas = self.quotas.within(_PROPERTIES.decode(row["properties"]))
                 if quotas.bounds_commits:
-                    found[table_id] = TableQuota(row["namespace_id"], quotas)
+                    found[table_id] = TableQuota(row["namespace_id"], row["main_id"], quotas)
         bounded = (each for each in found.values() if each.quotas.blocks is not None or each.quotas.bytes is not None)
         for namespace_id in sorted({each.namespace_id for each in bounded}):
             connection.execute(_LOCK_QUOTA, {"in_namespace_id": namespace_id})
@@ -278,9 +304,12 @@ class SqlQuotas(SqlSession):
 
 
 class TableQuota(NamedTuple):
-    """The quotas that a commit to a table is checked against."""
+    """The quotas that a commit to a table is checked against. That of a branch counts in place of the table's own
+    blocks, ``main_id``.
+    """
 
     namespace_id: int
+    main_id: str
     quotas: Quotas
 
 
@@ -288,7 +317,7 @@ def check_quota(connection: Connection, table_id: str, entry: HistoryEntry, quot
     """Raise QuotaExceeded if a table would exceed a quota with a snapshot."""
     own = connection.execute(_OWN, {"id": table_id}).first()
     before = (0, 0) if own is None else (own.block_count, own.file_size_bytes)
-    which = {"in_namespace_id": quota.namespace_id, "but": table_id}
+    which = {"in_namespace_id": quota.namespace_id, "but": quota.main_id}
     others = connection.execute(_OTHERS, which).mappings().one()
     _check(quota.quotas, others, before, (entry.block_count, entry.file_size_bytes))
 
@@ -321,7 +350,7 @@ _this_table = tables.c.table_id == bindparam("id")
 _is_dropped = tables.c.dropped_at_ms.is_not(None)
 _is_scheduled = tables.c.doomed_at_ms.is_not(None)
 
-_dropped_row = sql.table_row.add_columns(tables.c.dropped_at_ms, tables.c.doomed_at_ms).where(_is_dropped)
+_dropped_row = sql.table_row.add_columns(tables.c.dropped_at_ms, tables.c.doomed_at_ms).where(_is_dropped, sql.is_main)
 _SELECT_OF_NAMESPACE = _dropped_row.where(~_is_scheduled, namespaces.c.name == bindparam("namespace")).order_by(
     tables.c.dropped_at_ms.desc(), tables.c.table_id.desc()
 )
@@ -339,6 +368,7 @@ _SCHEDULE_REMOVAL = (
     .where(_this_table, _is_dropped, or_(_is_scheduled, tables.c.dropped_at_ms < bindparam("before_ms")))
     .values(doomed_at_ms=func.coalesce(tables.c.doomed_at_ms, bindparam("now_ms")))
 )
+_DROPPED_AT = select(tables.c.dropped_at_ms).where(_this_table)
 _LOCK_SCHEDULED = select(tables.c.table_id).where(_this_table, _is_scheduled).with_for_update()
 _FORGET = (
     delete(tags).where(tags.c.table_id == bindparam("id")),
@@ -357,6 +387,25 @@ _FORGET = (
 )
 
 
+def name_branches(
+    connection: Connection, which: Select[Any], given: Mapping[str, Any], namespace_id: int, name: str
+) -> None:
+    """Rename the branches of a table that a query finds after their table, which has that name now.
+
+    Raises:
+        InvalidRequest: a name becomes too long.
+    """
+    for branch in connection.execute(which, given).all():
+        new = branch_name(name, branch.name.partition(BRANCH_SIGN)[2])
+        connection.execute(sql.NAME_BRANCH, {"id": branch.table_id, "to_namespace_id": namespace_id, "to_name": new})
+
+
+def forget_rows(connection: Connection, table_id: str) -> None:
+    """Delete all rows of a table or branch."""
+    for statement in _FORGET:
+        connection.execute(statement, {"id": table_id})
+
+
 class SqlDropped(SqlQuotas):
     """The part of :class:`~lamella.service.catalog.port.Catalog` for dropped tables."""
 
@@ -370,12 +419,14 @@ class SqlDropped(SqlQuotas):
         with self._transaction(remember) as connection:
             namespace_id = self._lock_for_table(connection, namespace, name, table_id)
             change: dict[str, Any] = {"id": table_id, "to_namespace_id": namespace_id, "to_name": name}
+            which = {"id": table_id, "at_ms": connection.execute(_DROPPED_AT, {"id": table_id}).scalar()}
             try:
                 undropped = connection.execute(_UNDROP, change)
             except IntegrityError as error:
                 raise AlreadyExists(f"table '{namespace}.{name}' exists", namespace=namespace, table=name) from error
             if undropped.rowcount != 1:
                 raise TableNotFound("there is no dropped table with that id", table_id=table_id)
+            name_branches(connection, sql.BRANCHES_DROPPED_WITH, which, namespace_id, name)
 
     def dropped_before(self, before_ms: int) -> list[DroppedTable]:
         return [_dropped(row) for row in self._rows(_SELECT_OLD, {"before_ms": before_ms})]
@@ -383,14 +434,18 @@ class SqlDropped(SqlQuotas):
     def schedule_removal(self, table_id: str, *, dropped_before_ms: int, now_ms: int) -> bool:
         which = {"id": table_id, "before_ms": dropped_before_ms, "now_ms": now_ms}
         with self._transaction(None) as connection:
-            return connection.execute(_SCHEDULE_REMOVAL, which).rowcount == 1
+            if connection.execute(_SCHEDULE_REMOVAL, which).rowcount != 1:
+                return False
+            connection.execute(sql.SCHEDULE_BRANCHES, {"id": table_id, "now_ms": now_ms})
+            return True
 
     def forget_table(self, table_id: str) -> bool:
         with self._transaction(None) as connection:
             if connection.execute(_LOCK_SCHEDULED, {"id": table_id}).first() is None:
                 return False
-            for statement in _FORGET:
-                connection.execute(statement, {"id": table_id})
+            branches = connection.execute(sql.ALL_BRANCHES, {"id": table_id}).scalars().all()
+            for each in (*branches, table_id):
+                forget_rows(connection, each)
         return True
 
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from lamella.service.catalog import Catalog, CommitGuard, TableRecord
+from lamella.service.catalog import Catalog, CommitGuard, HistoryEntry, TableRecord
 from lamella.service.commits.blocks import Added, AddedBlocks, FileChecker, check_request, duplicate, once, replaced
 from lamella.service.commits.group import GroupCommit
 from lamella.service.commits.queue import BlockChange, CheckedRead, CommitQueue, MakeAnswer, Step
@@ -142,7 +142,7 @@ class Committer:
         if not request.paths:
             raise InvalidRequest("paths is empty")
         takes_replaced = request.take_replaced is True
-        allowed = self._rules.of(table.namespace, table.table_id)
+        allowed = self._rules.of(table.namespace, table.main_id)
         plain = request.other_formats != "ignore"
         listed: dict[str, str] = {path: path for path in request.paths}
         refused: list[RefusedFile] = []
@@ -181,7 +181,7 @@ class Committer:
         may_lack = optional_in_files(schema, columns_named(schema, named))
 
         def checked(block: Block) -> Block:
-            require_own(self._warehouse, table.table_id, block.location)
+            require_own(self._warehouse, table.main_id, block.location)
             whole = with_folders(block, schema, folders.get(block.location, ()), time_zone=time_zone)
             require_columns(whole, schema)
             return whole
@@ -202,7 +202,7 @@ class Committer:
             whole, unfit = self._file_checker.each_at_once(read, checked)
             blocks = BlockSequence.of(whole)
         else:
-            unfit = refused_foreign(self._warehouse, table.table_id, read.locations)
+            unfit = refused_foreign(self._warehouse, table.main_id, read.locations)
             blocks = read.without({each.path for each in unfit})
         refused += unfit
         changed: list[RefusedFile] = []
@@ -326,7 +326,7 @@ class Committer:
         read_at = None
         if request.base_snapshot_id is not None:
             read_at = self._history.pointer(table, snapshot_id=request.base_snapshot_id)
-        lists = self._added.lists(table.table_id, payload.lists)
+        lists = self._added.lists(table.main_id, payload.lists)
         with trusted_manifests():
             versions = self._warehouse.head(table.pointer)
             if request.added or lists or request.removed or payload.deletes:
@@ -341,14 +341,14 @@ class Committer:
             if payload.no_new_matches is not None and read_at is not None:
                 # The check that counts comes later; this one refuses an invalid filter before files are read.
                 self._warehouse.new_matches(read_at, read_at, payload.no_new_matches)
-        allowed = self._rules.of(table.namespace, table.table_id)
+        allowed = self._rules.of(table.namespace, table.main_id)
         reads = tuple(self._checked_read(read, require_read) for read in payload.reads)
         # The guard of the deletes comes first: it must be older than whatever is looked at.
         deletes, guard = self._added.more_deletes(
-            table.table_id, allowed, payload.deletes, read_at or table.pointer, since_ms=self._clock()
+            table.main_id, allowed, payload.deletes, read_at or table.pointer, since_ms=self._clock()
         )
         added = self._added.taken(
-            table.table_id,
+            table.main_id,
             allowed,
             request,
             lists,
@@ -359,7 +359,7 @@ class Committer:
         )
         if versions.properties.get(HOSTED):
             _require_of_iceberg(added, TableLayout(table.location).blocks, has_deletes=bool(payload.deletes))
-        parts = self._parts.of_commit(table.table_id, versions, payload.index_parts, added.keys)
+        parts = self._parts.of_commit(table.main_id, versions, payload.index_parts, added.keys)
 
         def answer(result: CommitResult) -> CommitAnswer:
             return CommitAnswer(
@@ -450,16 +450,16 @@ class Committer:
         answer: MakeAnswer,
         idempotency_key: IdempotencyKey,
         *,
-        required_seq: int | None = None,
+        required: HistoryEntry | None = None,
         guard: CommitGuard | None = None,
     ) -> Pending:
         """Queue a commit that has a snapshot of its own, such as a schema change or a rollback.
 
         ``step`` writes the snapshot that follows a base. It is called again with a newer base if another process
-        commits first; its errors are the answer. ``required_seq``: only while the snapshot with this ``seq`` is in the
-        history. ``guard``: made before the objects that the step uses were written, if it uses any.
+        commits first; its errors are the answer. ``required``: only while this snapshot is in the history. ``guard``:
+        made before the objects that the step uses were written, if it uses any.
         """
-        change = Step(idempotency_key=idempotency_key, answer=answer, step=step, required_seq=required_seq, guard=guard)
+        change = Step(idempotency_key=idempotency_key, answer=answer, step=step, required=required, guard=guard)
         return Pending(self._submit(table, change, 0))
 
     def steps_together(
@@ -480,14 +480,18 @@ class Committer:
         ]
         deadline_s = time.monotonic() + begin_within_s(self._deadline_s)
         done = self._transactions.commit(changes, idempotency_key, deadline_s=deadline_s, response=response)
-        if self._note_commit is not None:
-            for change in changes:
-                self._note_commit(change.table_id)
+        for change in changes:
+            self.note(change.table_id)
         return done
 
     def after_commits(self, note: Callable[[str], None]) -> None:
         """Call ``note`` with the id of a table after each of its commits. It must return at once, and not fail."""
         self._note_commit = note
+
+    def note(self, table_id: str) -> None:
+        """Report a commit that was made without this class to :meth:`after_commits`."""
+        if self._note_commit is not None:
+            self._note_commit(table_id)
 
     def close(self) -> None:
         """Finish what is waiting, and accept nothing more."""

@@ -14,7 +14,7 @@ from typing import Final, cast
 
 import msgspec
 
-from lamella.service.catalog import Catalog, CommitGuard, TableRecord
+from lamella.service.catalog import Catalog, CommitGuard, HistoryEntry, TableRecord, main_name
 from lamella.service.commits.queue import BlockChange, Entry, Step
 from lamella.service.history.history import history_entry, trusted_manifests
 from lamella.service.http.idempotency import StoredResponse, replay_of
@@ -25,6 +25,7 @@ from lamella.snapshot.errors import (
     LamellaError,
     OutcomeUnknown,
     QuotaExceeded,
+    SchemaConflict,
     SnapshotNotFound,
     StoreError,
     TableNotFound,
@@ -41,9 +42,8 @@ Waiting = Entry[BlockChange | Step, StoredResponse]
 class SharedSegments:
     """Writes the segments that the changes of a group share."""
 
-    def __init__(self, warehouse: Warehouse, table_id: str) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
-        self._table_id = table_id
         self._written: dict[tuple[int, ...], tuple[SegmentRef, ...]] = {}
 
     def change_sets(
@@ -98,7 +98,8 @@ class SharedSegments:
         if found is None:
             blocks = joined_blocks([_change(entry).blocks for entry in entries])
             versions = self._warehouse.seen_with(base, _change(entries[0]).schema_update)
-            found = self._written[key] = self._warehouse.prepare(self._table_id, versions, blocks) if blocks else ()
+            table_id = self._warehouse.head(base).table_id  # of a branch, that of its table
+            found = self._written[key] = self._warehouse.prepare(table_id, versions, blocks) if blocks else ()
         return found
 
 
@@ -152,7 +153,7 @@ class GroupCommit:
 
     def _commit(self, table_id: str, group: Sequence[Waiting]) -> None:
         """Commit on the current snapshot, and again on a newer one each time another process came first."""
-        leaves = SharedSegments(self._warehouse, table_id)
+        leaves = SharedSegments(self._warehouse)
         since_ms = self._clock()
         pause_s = _FIRST_PAUSE_S
         attempts = 0
@@ -173,7 +174,7 @@ class GroupCommit:
                 raise refused
             try:
                 with self._traces.span("commit prepare", numbered), trusted_manifests(), self._warehouse.together():
-                    attempt = self.merge(record.pointer, group, leaves)
+                    attempt = self.merge(record, group, leaves)
             except Exception as error:
                 if len(group) == 1 or isinstance(error, Unavailable | TableNotFound):
                     raise
@@ -203,12 +204,40 @@ class GroupCommit:
             time.sleep(self._random.uniform(0, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def merge(self, base: SnapshotPointer, group: Sequence[Waiting], leaves: SharedSegments) -> Attempt:
-        """Write the snapshot that follows ``base``."""
+    def merge(self, record: TableRecord, group: Sequence[Waiting], leaves: SharedSegments) -> Attempt:
+        """Write the snapshot that follows a table's current one.
+
+        Raises:
+            SchemaConflict: a branch would get columns that its table does not have.
+        """
+        attempt = self._merged(record.pointer, group, leaves)
+        if record.branch_of is not None and attempt.result is not None:
+            self._check_branch(record, attempt.result)
+        return attempt
+
+    def _check_branch(self, record: TableRecord, result: CommitResult) -> None:
+        """Raise SchemaConflict unless a branch's columns and cluster keys are those that its table has or had.
+
+        So ids of columns, schemas and keys mean the same in all branches.
+        """
+        after, before = result.snapshot, self._warehouse.head(record.pointer)
+        if after.history == before.history and after.cluster_key == before.cluster_key:
+            return
+        assert record.branch_of is not None  # noqa: S101  # the caller looked
+        main = self._warehouse.head(self._catalog.table_by_id(record.branch_of).pointer)
+        is_known = main.history[: len(after.history)] == after.history
+        if not is_known or after.cluster_key not in (before.cluster_key, main.cluster_key):
+            raise SchemaConflict(
+                "the columns and the cluster key belong to the table, not to one of its branches: change those of the"
+                f" table first, then make the same change in {record.name}",
+                table=main_name(record.name),
+            )
+
+    def _merged(self, base: SnapshotPointer, group: Sequence[Waiting], leaves: SharedSegments) -> Attempt:
         first = group[0]
         if isinstance(first.change, Step):
             result = first.change.step(base)
-            return Attempt(result, [(first, result)], [], first.change.required_seq)
+            return Attempt(result, [(first, result)], [], first.change.required)
         if any(entry.change.changes_blocks for entry in group if isinstance(entry.change, BlockChange)):
             # A commit of an Iceberg client may have come since the request was checked.
             refuse_unwritable(self._warehouse.head(base).properties)
@@ -273,7 +302,8 @@ class GroupCommit:
             return self._catalog.advance(
                 record.table_id,
                 after,
-                required_seq=attempt.required_seq,
+                branch_of=record.branch_of,
+                required=attempt.required,
                 guard=msgspec.structs.replace(guard, since_ms=since_ms, adds_files=attempt.adds_files),
                 remember=rows,
                 unchanged=unchanged,
@@ -379,12 +409,12 @@ class Attempt:
         result: CommitResult | None,
         applied: list[tuple[Waiting, CommitResult]],
         refused: list[tuple[Waiting, LamellaError]],
-        required_seq: int | None,
+        required: HistoryEntry | None,
     ) -> None:
         self.result = result
         self.applied = applied
         self.refused = refused
-        self.required_seq = required_seq
+        self.required = required
         self.stored_response: list[StoredResponse] = []
 
     @property

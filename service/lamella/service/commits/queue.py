@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from cachetools import LRUCache
 
-from lamella.service.catalog import CommitGuard
+from lamella.service.catalog import CommitGuard, HistoryEntry
 from lamella.service.http.idempotency import IdempotencyKey
 from lamella.service.telemetry.tracing import SpanContext
 from lamella.snapshot.errors import OutcomeUnknown, Unavailable
@@ -108,15 +108,15 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A commit of another kind, which has a snapshot of its own.
 
-    ``step`` writes the snapshot that follows a base, and is called again if the swap was lost. ``required_seq``: only
-    if the snapshot with this ``seq`` is still in the history. ``guard``: the state of clean-ups before the objects that
+    ``step`` writes the snapshot that follows a base, and is called again if the swap was lost. ``required``: only if
+    this snapshot is still in the history. ``guard``: the state of clean-ups before the objects that
     the step uses were checked or written.
     """
 
     idempotency_key: IdempotencyKey
     answer: MakeAnswer
     step: Callable[[SnapshotPointer], CommitResult]
-    required_seq: int | None = None
+    required: HistoryEntry | None = None
     guard: CommitGuard | None = None
 
     @property

@@ -147,7 +147,7 @@ class Transactions:
             each.table_id: Entry(each.change, blocks=0, alone=True, queued_s=0.0, deadline_s=deadline_s)
             for each in changes
         }
-        segments = {each.table_id: SharedSegments(self._warehouse, each.table_id) for each in changes}
+        segments = {each.table_id: SharedSegments(self._warehouse) for each in changes}
         since_ms = self._clock()
         prepared: dict[str, _Prepared] = {}
         pause_s = _FIRST_PAUSE_S
@@ -199,7 +199,7 @@ class Transactions:
                     entry.answered.result()
                 self._metrics.commit_attempts.inc()
                 with trusted_manifests(), self._warehouse.together():
-                    attempt = self._group.merge(record.pointer, [entry], segments[each.table_id])
+                    attempt = self._group.merge(record, [entry], segments[each.table_id])
             except LamellaError as error:
                 return error
             if attempt.refused:
@@ -237,6 +237,7 @@ class Transactions:
             swaps.append(
                 PointerSwap(
                     table_id=table_id,
+                    branch_of=record.branch_of,
                     entry=history_entry(record.version + 1, attempt.result.pointer, attempt.result.snapshot),
                     guard=msgspec.structs.replace(guard, since_ms=own, adds_files=attempt.adds_files),
                 )

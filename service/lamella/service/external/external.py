@@ -400,7 +400,7 @@ class External:
         mode: SourceMode = "full" if rereads else "incremental"
         request = RefreshTable(location=location, allow_empty=True, strict=True, mode=mode)
         with self._watched(record.table_id) as watch:
-            allowed = self._rules.of(record.namespace, record.table_id)
+            allowed = self._rules.of(record.namespace, record.main_id)
             plan = None if rereads else self._change_plan(record, head, location, allowed)
             if plan is None:
                 plan = plan_refresh(self._warehouse, self._reader, allowed, record.pointer, head, request)

@@ -80,7 +80,7 @@ class ChangeStream:
         seq, done = (0, 0) if token is None else (token.seq, token.done)
         found: list[SnapshotChanges] = []
         left = query.page_size
-        for before, after in self._steps(table, since, until, query, seq):
+        for before, after in self._steps(since, until, query, seq):
             if not left or len(found) == MAX_SNAPSHOTS:
                 return self._answer(query, since, until, found, (after.seq, 0))
             difference = self._difference(before, after, until, query)
@@ -108,7 +108,13 @@ class ChangeStream:
         zone = query.time_zone
         since = self._history.entry(table, snapshot_id=query.since, timestamp=query.since_timestamp, time_zone=zone)
         until = self._history.entry(table, snapshot_id=query.until, timestamp=query.until_timestamp, time_zone=zone)
-        if since.seq > until.seq:
+        if not query.net and not self._is_before(since, until):
+            raise InvalidRequest(
+                "since is not a snapshot of the branch that until is of; net returns the difference of any two",
+                since=since.pointer.snapshot_id,
+                until=until.pointer.snapshot_id,
+            )
+        if since.table_id == until.table_id and since.seq > until.seq:
             raise InvalidRequest(
                 "since is a later snapshot than until",
                 since=since.pointer.snapshot_id,
@@ -116,11 +122,18 @@ class ChangeStream:
             )
         return since, until
 
+    def _is_before(self, since: HistoryEntry, until: HistoryEntry) -> bool:
+        """Return whether a snapshot is in the history of another one's branch."""
+        if since.table_id == until.table_id:
+            return True
+        found = self._catalog.history(until.table_id, before_seq=since.seq + 1, limit=1)
+        return [each.pointer.snapshot_id for each in found] == [since.pointer.snapshot_id]
+
     def _steps(
-        self, table: TableRecord, since: HistoryEntry, until: HistoryEntry, query: ChangesQuery, seq: int
+        self, since: HistoryEntry, until: HistoryEntry, query: ChangesQuery, seq: int
     ) -> Iterator[tuple[HistoryEntry, HistoryEntry]]:
         """Yield pairs of successive snapshots, oldest first, starting with ``seq``."""
-        if since.seq == until.seq:
+        if since.pointer == until.pointer:
             return
         if query.net:
             yield since, until
@@ -129,7 +142,7 @@ class ChangeStream:
         before: HistoryEntry | None = None
         while at < until.seq:
             upto = min(until.seq, at + MAX_SNAPSHOTS)
-            entries = self._catalog.history(table.table_id, before_seq=upto + 1, limit=upto - at + 1)[::-1]
+            entries = self._catalog.history(until.table_id, before_seq=upto + 1, limit=upto - at + 1)[::-1]
             if [entry.seq for entry in entries] != list(range(at, upto + 1)):
                 raise SnapshotExpired(
                     "a snapshot in between has expired; use net for the difference of the two ends",

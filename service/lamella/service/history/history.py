@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
+from lamella.service.catalog import Catalog, HistoryEntry, TableRecord, branch_name, main_name
 from lamella.service.http.page_token import PageTokens, no_token
 from lamella.snapshot.errors import (
+    BranchNotFound,
     InvalidRequest,
     ManifestError,
     ObjectNotFound,
@@ -46,7 +47,7 @@ def table_info(record: TableRecord, snapshot: Snapshot) -> TableInfo:
     return TableInfo(
         namespace=record.namespace,
         name=record.name,
-        table_id=record.table_id,
+        table_id=record.main_id,
         location=record.location,
         snapshot_id=snapshot.snapshot_id,
         timestamp_ms=snapshot.timestamp_ms,
@@ -168,10 +169,6 @@ class History:
             return record.pointer
         if timestamp is None and snapshot_id == record.pointer.snapshot_id:
             return record.pointer
-        if snapshot_id is None and timestamp is not None:
-            timestamp = instant_ms(timestamp, time_zone)
-            if timestamp >= record.pointer.timestamp_ms:
-                return record.pointer
         return self.entry(record, snapshot_id=snapshot_id, timestamp=timestamp, time_zone=time_zone).pointer
 
     def entry(
@@ -186,9 +183,7 @@ class History:
         if snapshot_id is not None and timestamp is not None:
             raise InvalidRequest("give snapshot_id or timestamp, not both")
         if timestamp is not None:
-            at_ms = instant_ms(timestamp, time_zone)
-            if at_ms < record.pointer.timestamp_ms:
-                return self._catalog.snapshot_at(record.table_id, at_ms)
+            return self._catalog.snapshot_at(record.table_id, instant_ms(timestamp, time_zone))
         if snapshot_id is None:
             return self._catalog.snapshot(record.table_id, record.pointer.snapshot_id)
         canonical = canonical_id(snapshot_id)
@@ -197,12 +192,22 @@ class History:
         try:
             return self._catalog.tagged(record.table_id, snapshot_id, now_ms=self._clock())
         except TagNotFound as error:
+            head = self._branch(record, snapshot_id)
+            if head is not None:
+                return self._catalog.snapshot(head.table_id, head.pointer.snapshot_id)
             if _NUMBER.fullmatch(snapshot_id):
                 return self._catalog.numbered(record.table_id, int(snapshot_id))
             raise SnapshotNotFound(
-                f"the table has no tag {snapshot_id!r}, and it is not an id, which is a UUID, or a number",
+                f"the table has no tag or branch {snapshot_id!r}, and it is not an id, which is a UUID, or a number",
                 snapshot_id=snapshot_id,
             ) from error
+
+    def _branch(self, record: TableRecord, name: str) -> TableRecord | None:
+        """Return the branch of that name of a table."""
+        try:
+            return self._catalog.table(record.namespace, branch_name(main_name(record.name), name))
+        except (BranchNotFound, InvalidRequest):
+            return None
 
     def page(
         self, record: TableRecord, *, page_size: int, page_token: str | None, newest: HistoryEntry | None = None

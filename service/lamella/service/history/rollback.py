@@ -50,7 +50,7 @@ class Rollback:
             table, snapshot_id=request.snapshot_id, timestamp=request.timestamp, time_zone=request.time_zone
         )
         target_id = target.pointer.snapshot_id
-        allow = partial(require_allowed, self._rules.of(table.namespace, table.table_id))
+        allow = partial(require_allowed, self._rules.of(table.namespace, table.main_id))
 
         def step(base: SnapshotPointer) -> CommitResult:
             _check(request, base.snapshot_id, target_id)
@@ -68,7 +68,7 @@ class Rollback:
                 block_count=result.snapshot.summary.block_count,
             )
 
-        return self._committer.alone(table, step, answer, idempotency_key, required_seq=target.seq)
+        return self._committer.alone(table, step, answer, idempotency_key, required=target)
 
 
 def _check(request: RollbackRequest, base_id: str, target_id: str) -> None:

@@ -49,7 +49,7 @@ class Tags:
             created_at_ms = before.created_at_ms
             expires_at_ms = before.expires_at_ms if expires_at_ms is None else expires_at_ms
         tag = TagRecord(
-            table_id=table.table_id,
+            table_id=entry.table_id,
             name=name,
             seq=entry.seq,
             snapshot_id=entry.pointer.snapshot_id,

@@ -19,6 +19,7 @@ from lamella.service.catalog import Catalog, StoredAnswer, StoredJson
 from lamella.snapshot.errors import (
     BY_CODE,
     BlocksRefused,
+    BranchNotFound,
     CatalogDamaged,
     Conflict,
     IdempotencyMismatch,
@@ -56,6 +57,7 @@ _FINAL: Final = (
     SchemaMismatch,
     SnapshotNotFound,
     TableNotFound,
+    BranchNotFound,
     TagNotFound,
     UnknownColumn,
 )

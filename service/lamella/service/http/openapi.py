@@ -51,6 +51,7 @@ TAGS: Final = {
     "Namespaces": "Namespaces hold tables and views, and have quotas.",
     "Views": "Views of Spark's catalog.",
     "History": "Snapshots, tags, changes between snapshots, rollback, and leases that hold a snapshot.",
+    "Branches": "Other heads of a table, and what moves commits between them.",
     "Indexes": "Skip indexes are created, refreshed and dropped.",
     "Layout": "Cluster keys, how well a table is clustered, and plans of what to rewrite.",
     "Feedback": "Blocks that readers found without a matching row.",

@@ -283,7 +283,7 @@ class HostedTables:
         """Return what reads the manifests that clients name: only where the table may have files."""
         from lamella.snapshot.iceberg.manifest_entries import Read
 
-        allowed, store = self._rules.of(record.namespace, record.table_id), self._store
+        allowed, store = self._rules.of(record.namespace, record.main_id), self._store
         return Read(lambda location: store.read(normal(location)), lambda location: allowed.require(normal(location)))
 
     def metadata(self, location: str) -> Json:

@@ -164,7 +164,7 @@ class IndexParts:
         index_named(head.skip_indexes, name)
         index = index_with_id(head.skip_indexes, request.index_id)
         require_name(index, name)
-        parts = self._parts.of_index(record.table_id, head, index, request.parts)
+        parts = self._parts.of_index(record.main_id, head, index, request.parts)
 
         def answer(snapshot_id: str) -> PartsAnswer:
             return PartsAnswer(

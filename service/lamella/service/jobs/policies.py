@@ -14,6 +14,7 @@ from lamella.service.config.settings import Settings
 from lamella.service.history.history import trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
 from lamella.service.jobs.queue import LONGEST_S, MAX_PRIORITY, arguments_text, check_range, json_value, new_job
+from lamella.service.tables.names import require_table
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.advice.auto import check_rule
 from lamella.snapshot.errors import InvalidRequest, LamellaError
@@ -325,6 +326,7 @@ class Policies:
             InvalidRequest: a rule that is never due, arguments that its kind does not take, a number out of its range.
             TableNotFound: it was dropped meanwhile.
         """
+        require_table(table.name)
         for field in msgspec.structs.fields(policy):
             rule = getattr(policy, field.name)
             if rule is not None:

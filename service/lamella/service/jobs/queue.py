@@ -396,7 +396,7 @@ class JobQueue:
             check_range("timeout_s", request.timeout_s, 1, LONGEST_S)
         table = None if request.table is None else self._table(request.table)
         if table is not None:
-            require_job_locations(self._rules.of(table.namespace, table.table_id), kind, checked)
+            require_job_locations(self._rules.of(table.namespace, table.main_id), kind, checked)
         return new_job(
             str(self._ids.new()),
             kind,

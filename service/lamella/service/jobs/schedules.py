@@ -100,7 +100,7 @@ class Schedules:
         if request.timeout_s is not None:
             check_range("timeout_s", request.timeout_s, 1, LONGEST_S)
         checked = check_arguments(kind, request.arguments)
-        require_job_locations(self._rules.of(table.namespace, table.table_id), kind, checked)
+        require_job_locations(self._rules.of(table.namespace, table.main_id), kind, checked)
         arguments = arguments_text(checked)
         check_range("arguments", len(arguments), 0, self._settings.job_value_bytes)
         next_ms = _next(request.every_s, request.cron, request.time_zone, now_ms, now_ms)

@@ -51,7 +51,7 @@ class Leases:
         entry = self._catalog.snapshot(record.table_id, pointer.snapshot_id)
         lease = LeaseRecord(
             lease_id=str(self._ids.new()),
-            table_id=record.table_id,
+            table_id=entry.table_id,
             seq=entry.seq,
             snapshot_id=pointer.snapshot_id,
             owner=owner,

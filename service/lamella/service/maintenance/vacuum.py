@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from lamella.service.catalog import Catalog, HistoryEntry, SweepMark, TableRecord
+from lamella.service.catalog import BRANCH_SIGN, MAIN, Catalog, HistoryEntry, SweepMark, TableRecord
 from lamella.service.catalog.snapshots import LEASE_GRACE_MS
 from lamella.service.history.history import trusted_manifests
 from lamella.service.http.page_token import PageTokens, no_token
 from lamella.service.telemetry.metrics import Metrics
-from lamella.snapshot.errors import InvalidRequest, ObjectNotFound
+from lamella.snapshot.errors import BranchNotFound, InvalidRequest, ObjectNotFound
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.source import HOSTED, KIND, LOCATION, VERSION
 from lamella.snapshot.storage import AllLocations, AllowedLocations, ListedObject, Store
@@ -68,9 +69,11 @@ class VacuumReport:
         if len(self._left) < NAMED:
             self._left.append(LeftObject(location=location, reason=reason))
 
-    def decided(self, decisions: tuple[Decision, ...], expired: set[int] | None) -> None:
-        """Report the decision for each snapshot; ``expired``: those that were expired (None: dry run)."""
-        fates = []
+    def decided(self, decisions: tuple[Decision, ...], expired: set[int] | None, branch: str | None = None) -> None:
+        """Report the decision for each snapshot of a branch (None: ``main``); ``expired``: those that were expired
+        (None: dry run).
+        """
+        fates = list(self.fates)
         for decision in decisions:
             expires, reason = decision.expires, decision.reason
             if expired is not None and expires and decision.version.seq not in expired:
@@ -82,6 +85,7 @@ class VacuumReport:
                     timestamp_ms=version.timestamp_ms,
                     expires=expires,
                     reason=reason,
+                    branch=branch,
                 )
             )
         self.fates = tuple(fates)
@@ -285,7 +289,7 @@ class Sweep:
         if not self._execute:
             return True
         if not self._is_removed:
-            live.add(entry.pointer for entry in self._catalog.whole_history(self.table_id))
+            live.add(entry.pointer for entry in _all_entries(self._catalog, self.table_id))
         blocks: BlockSet | None = None
         clean = True
         for batch in self._batches():
@@ -362,37 +366,52 @@ class Vacuum:
         self._tokens = PageTokens() if tokens is None else tokens
 
     def vacuum(self, record: TableRecord, request: VacuumRequest) -> VacuumAnswer:
-        """Do one part of a table's clean-up.
+        """Do one part of the clean-up of a table with all its branches; ``record`` is the table or one of them.
 
         Raises:
             InvalidRequest: an invalid age or number, or a table that is not in this warehouse.
             InvalidPageToken: the token is invalid, or of another table.
             ManifestError, StoreError: the objects in use cannot be determined; nothing was deleted in this part.
         """
+        record = self._main(record)
         root = self._owned(record)
         now_ms = self._clock()
         report = VacuumReport(executed=request.execute, before_ms=now_ms - self._min_age_ms)
         behind = None if request.page_token is None else read_token(self._tokens, request.page_token, root)
-        entries = self._catalog.whole_history(record.table_id)
-        retention, decisions = self._decide(record, entries, request, now_ms)
-        going = {decision.version.seq for decision in decisions if decision.expires}
-        if behind is None:
-            if request.execute and going:
-                going = set(self._catalog.expire_snapshots(record.table_id, sorted(going), now_ms=now_ms))
-                self._metrics.snapshots_expired.inc(len(going))
-            report.decided(decisions, going if request.execute else None)
-        if not retention.enabled:
+        if behind is None and request.execute:
+            self._end_branches(record, now_ms)
+        branches = [each.record for each in self._catalog.branches(record.table_id)]
+        gone: list[HistoryEntry] = []
+        is_enabled = True
+        for head in (record, *branches):
+            entries = self._catalog.whole_history(head.table_id)
+            retention, decisions = self._decide(head, entries, request, now_ms, others=(record, *branches))
+            going = {decision.version.seq for decision in decisions if decision.expires}
+            if behind is None:
+                if request.execute and going:
+                    going = set(self._catalog.expire_snapshots(head.table_id, sorted(going), now_ms=now_ms))
+                    self._metrics.snapshots_expired.inc(len(going))
+                branch = head.name.partition(BRANCH_SIGN)[2] or None
+                report.decided(decisions, going if request.execute else None, branch)
+            gone += [entry for entry in entries if entry.seq in going]
+            is_enabled = retention.enabled if head is record else is_enabled
+        if not is_enabled:
             return report.answer(next_page_token=None)
-        gone = [entry for entry in entries if entry.seq in going]
         sweep = self._sweep(record, report, request, removal_scheduled=False)
         live = self._live(record.table_id)
         with trusted_manifests():
-            if request.execute:
-                live.add(entry.pointer for entry in self._catalog.whole_history(record.table_id))
-            else:
-                live.add(entry.pointer for entry in entries if entry.seq not in going)
+            going_rows = {(entry.table_id, entry.seq) for entry in gone}
+            stays = [
+                entry
+                for entry in _all_entries(self._catalog, record.table_id)
+                if request.execute or (entry.table_id, entry.seq) not in going_rows
+            ]
+            live.add(entry.pointer for entry in stays)
             if request.include_external_blocks and behind is None:
-                without = set() if request.execute else {entry.pointer.snapshot_id for entry in gone}
+                without: set[str] = set()
+                if not request.execute:
+                    left_ids = {entry.pointer.snapshot_id for entry in stays}
+                    without = {entry.pointer.snapshot_id for entry in gone} - left_ids
                 allowed = self._locations_of(record)
                 deletion_marks = self._external.of(
                     record.table_id, gone, allowed, report, without=without, now_ms=now_ms
@@ -407,7 +426,9 @@ class Vacuum:
 
         Raises InvalidRequest (a retention property), ManifestError, StoreError, Unavailable.
         """
-        return self._decide(record, entries, VacuumRequest(), self._clock())[1]
+        main = self._main(record)
+        others = (main, *(each.record for each in self._catalog.branches(main.table_id)))
+        return self._decide(record, entries, VacuumRequest(), self._clock(), others=others)[1]
 
     def purge_dropped(self, request: VacuumRequest) -> VacuumAnswer:
         """Do one part of the clean-up of dropped tables whose grace period is over. Raises as :meth:`vacuum`."""
@@ -435,7 +456,7 @@ class Vacuum:
             live = self._live(record.table_id)
             if request.include_external_blocks:
                 with trusted_manifests():
-                    gone = self._catalog.whole_history(record.table_id)
+                    gone = _all_entries(self._catalog, record.table_id)
                     without = {entry.pointer.snapshot_id for entry in gone}
                     external = self._external.of(
                         record.table_id,
@@ -457,9 +478,27 @@ class Vacuum:
         # The token only says that there is more; this request accepts none.
         return report.answer(next_page_token=write_token(self._tokens, "", "dropped") if left_over else None)
 
+    def _main(self, record: TableRecord) -> TableRecord:
+        """Return the table that a branch belongs to, or the table itself."""
+        return record if record.branch_of is None else self._catalog.table_by_id(record.branch_of)
+
+    def _end_branches(self, record: TableRecord, now_ms: int) -> None:
+        """Drop the branches of a table that had no commit for too long, and forget those that were dropped."""
+        for each in self._catalog.branches(record.table_id):
+            last_ms = max(each.record.pointer.timestamp_ms, each.record.created_at_ms)
+            if each.max_idle_ms is not None and last_ms + each.max_idle_ms <= now_ms:
+                with suppress(BranchNotFound):  # dropped meanwhile
+                    self._catalog.drop_branch(each.record, now_ms=now_ms)
+        # Readers that got blocks before the drop may still read them.
+        grace_ms = max(self._drop_grace_ms, self._min_age_ms)
+        for head in self._catalog.dropped_branches(record.table_id, before_ms=now_ms - grace_ms):
+            seqs = [entry.seq for entry in self._catalog.whole_history(head)]
+            self._catalog.expire_snapshots(head, seqs, now_ms=now_ms)
+            self._catalog.forget_branch(head, now_ms=now_ms)
+
     def _live(self, table_id: str) -> LiveSet:
         def is_expired(pointer: SnapshotPointer) -> bool:
-            return all(entry.pointer != pointer for entry in self._catalog.whole_history(table_id))
+            return all(entry.pointer != pointer for entry in _all_entries(self._catalog, table_id))
 
         return LiveSet(self._warehouse, self._warehouse.table_location(table_id), is_expired)
 
@@ -533,8 +572,15 @@ class Vacuum:
         return request.max_objects
 
     def _decide(
-        self, record: TableRecord, entries: Sequence[HistoryEntry], request: VacuumRequest, now_ms: int
+        self,
+        record: TableRecord,
+        entries: Sequence[HistoryEntry],
+        request: VacuumRequest,
+        now_ms: int,
+        *,
+        others: Sequence[TableRecord],
     ) -> tuple[Retention, tuple[Decision, ...]]:
+        """Return the decisions on the snapshots of a table or branch; ``others``: the branches of the table."""
         with trusted_manifests():
             properties = self._warehouse.head(record.pointer).properties
         retention = read_retention(properties, self._retention)
@@ -550,8 +596,14 @@ class Vacuum:
         tags = _by_snapshot((tag.snapshot_id, tag.name) for tag in self._catalog.tags(record.table_id, now_ms=now_ms))
         for snapshot_id in self._of_iceberg(properties, entries):
             tags = {**tags, snapshot_id: [*tags.get(snapshot_id, ()), "a snapshot in the Iceberg metadata"]}
+        for other in others:
+            # A fast-forward needs it, to see that one continues the other.
+            if other.table_id != record.table_id:
+                current = other.pointer.snapshot_id
+                name = other.name.partition(BRANCH_SIGN)[2] or MAIN
+                tags = {**tags, current: [*tags.get(current, ()), f"of branch {name}"]}
         active_leases = self._catalog.leases(record.table_id, now_ms=now_ms - LEASE_GRACE_MS)
-        history = versions((e.seq, e.pointer.snapshot_id, e.pointer.timestamp_ms, e.until_ms) for e in entries)
+        history = versions((e.seq, e.pointer.snapshot_id, e.since_ms, e.until_ms) for e in entries)
         leases = _by_snapshot((lease.snapshot_id, lease.owner) for lease in active_leases)
         return retention, decide(history, retention, tags=tags, leases=leases, now_ms=now_ms)
 
@@ -575,6 +627,11 @@ class Vacuum:
                 location=record.location,
             )
         return root
+
+
+def _all_entries(catalog: Catalog, table_id: str) -> list[HistoryEntry]:
+    """Return the snapshots of a table and of its branches, also of branches that were dropped."""
+    return [entry for head in catalog.heads(table_id) for entry in catalog.whole_history(head)]
 
 
 class _ListedSnapshot(msgspec.Struct, rename="kebab"):

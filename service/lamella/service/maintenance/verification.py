@@ -91,7 +91,7 @@ class Verifications:
         verification = Verification(
             self._store,
             self._warehouse_url,
-            record.table_id,
+            record.main_id,
             pointer,
             options,
             lambda below, limit: self._records(record.table_id, below, limit),

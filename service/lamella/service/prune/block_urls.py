@@ -49,7 +49,7 @@ class BlockUrls:
             StoreError: the service's own credentials cannot be had.
         """
         self.require_few(len(locations))
-        allowed = self._rules.of(table.namespace, table.table_id)
+        allowed = self._rules.of(table.namespace, table.main_id)
         for location in locations:
             allowed.require(location)
         if self._store is None:
@@ -103,7 +103,7 @@ class BlockUrls:
                 limit="vector_bytes",
                 maximum=_MAX_VECTOR_BYTES,
             )
-        allowed = self._rules.of(table.namespace, table.table_id)
+        allowed = self._rules.of(table.namespace, table.main_id)
         for location in {entry.location for entry in entries}:
             allowed.require(location)
         with ContextThreadPool(min(_READERS, len(entries)), thread_name_prefix="vectors") as pool:

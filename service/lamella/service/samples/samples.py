@@ -48,7 +48,7 @@ class Samples:
         pointer = self._history.pointer(
             table, snapshot_id=request.snapshot_id, timestamp=request.timestamp, time_zone=request.time_zone
         )
-        allowed = self._rules.of(table.namespace, table.table_id)
+        allowed = self._rules.of(table.namespace, table.main_id)
         max_bytes = self.max_bytes if request.max_bytes is None else min(request.max_bytes, self.max_bytes)
         with trusted_manifests():
             return self._warehouse.row_samples.read(
@@ -62,7 +62,7 @@ class Samples:
         if samples are switched off.
         """
         self._require_on()
-        allowed = self._rules.of(table.namespace, table.table_id)
+        allowed = self._rules.of(table.namespace, table.main_id)
         with trusted_manifests():
             return self._warehouse.row_samples.count(
                 table.pointer,

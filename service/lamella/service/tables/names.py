@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
+from lamella.service.catalog.records import BRANCH_SIGN, main_name
 from lamella.service.config.settings import ENV_PREFIX, Settings
 from lamella.snapshot.errors import InvalidRequest, LocationRefused
 from lamella.snapshot.ids import canonical_id
@@ -25,7 +26,7 @@ from lamella.snapshot.vacuum import foreign_table
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import RefusedFile
 
-Kind = Literal["namespace", "table", "view", "tag", "schedule", "key"]
+Kind = Literal["namespace", "table", "view", "tag", "branch", "schedule", "key"]
 
 MAX_NAME_LENGTH: Final = 128
 
@@ -36,6 +37,7 @@ _PATTERNS: Final[dict[Kind, re.Pattern[str]]] = {
     "table": re.compile(_PART),
     "view": re.compile(_PART),
     "tag": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*"),
+    "branch": re.compile(_PART),
     "schedule": re.compile(_PART),
     "key": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*"),
 }
@@ -44,6 +46,7 @@ _RULES: Final[dict[Kind, str]] = {
     "table": "letters, digits, '_' and '-' (not first) are allowed",
     "view": "letters, digits, '_' and '-' (not first) are allowed",
     "tag": "letters, digits, '_', '-' and '.' (the last two not first) are allowed, and it cannot be a UUID",
+    "branch": "letters, digits, '_' and '-' (not first) are allowed, and it cannot be a UUID or a number",
     "schedule": "letters, digits, '_' and '-' (not first) are allowed",
     "key": "letters, digits, '_', '-' and '.' (the last two not first) are allowed",
 }
@@ -53,15 +56,25 @@ def check_name(kind: Kind, name: str) -> str:
     """Return ``name``. Names are case-sensitive.
 
     Raises:
-        InvalidRequest: empty, too long, or with other characters; for a tag, also a UUID in any spelling.
+        InvalidRequest: empty, too long, or with other characters; for a tag or branch, also a UUID in any spelling, for
+            a branch, a number.
     """
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidRequest(
             f"a {kind} name has at most {MAX_NAME_LENGTH} characters, not {len(name)}", **{kind: name[:MAX_NAME_LENGTH]}
         )
-    if _PATTERNS[kind].fullmatch(name) is None or (kind == "tag" and canonical_id(name) is not None):
+    is_other = (kind in ("tag", "branch") and canonical_id(name) is not None) or (kind == "branch" and name.isdigit())
+    if _PATTERNS[kind].fullmatch(name) is None or is_other:
         raise InvalidRequest(f"{name!r} is not a {kind} name: {_RULES[kind]}", **{kind: name})
     return name
+
+
+def require_table(name: str) -> None:
+    """Raise InvalidRequest for the name of a branch, where the table with all its branches is meant."""
+    if BRANCH_SIGN in name:
+        raise InvalidRequest(
+            f"{name} is a branch, and this is done to a table: name {main_name(name)}, or drop the branch", table=name
+        )
 
 
 def require_own(warehouse: Warehouse, table_id: str, location: str) -> None:

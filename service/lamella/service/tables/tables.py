@@ -11,7 +11,7 @@ from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.catalog.quotas import check_quotas
 from lamella.service.history.history import history_entry, table_info, trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
-from lamella.service.tables.names import LocationRules, check_name
+from lamella.service.tables.names import LocationRules, check_name, require_table
 from lamella.snapshot.cluster.extent import block_target_of
 from lamella.snapshot.cluster.key import key_texts
 from lamella.snapshot.commit.constraints import with_checks
@@ -199,6 +199,7 @@ class Tables:
             NamespaceNotFound, TableNotFound: no such table.
             CommitConflict: ``base_snapshot_id`` is not the current snapshot; ``snapshot_id`` is.
         """
+        require_table(name)
         stored_response = idempotency_key.store_as(204)
         self._catalog.drop_table(
             namespace,
@@ -221,6 +222,7 @@ class Tables:
             AlreadyExists: the name is taken.
             QuotaExceeded: the other namespace would exceed a quota.
         """
+        require_table(name)
         after = (request.namespace or namespace, check_name("table", request.name))
         if after == (namespace, name):
             raise InvalidRequest(f"the table is called {namespace}.{name} already")

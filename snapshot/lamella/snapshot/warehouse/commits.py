@@ -235,6 +235,8 @@ class _Piece(msgspec.Struct, frozen=True):
 
 #: The operation of a snapshot whose change sets have different ones.
 SEVERAL = "several"
+#: The operation of a snapshot that repeats the changes of another one.
+CHERRY_PICK: Final = "cherry_pick"
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -468,6 +470,64 @@ class Changes:
         leaving = self._leaving(requests, applied_changes, found)
         result = self._follow(base, snapshot, applied, applied_changes, found, leaving, now_ms) if applied else None
         return ManyCommitted(result=result, outcomes=applied_changes.outcomes)
+
+    def cherry_pick(
+        self,
+        base: SnapshotPointer,
+        before: SnapshotPointer,
+        picked: SnapshotPointer,
+        *,
+        strict: bool = False,
+        now_ms: int,
+    ) -> CommitResult:
+        """Write the snapshot that follows ``base`` with the changes that ``picked`` made to ``before``, another
+        snapshot of the table.
+
+        Blocks that it removed, or of which it deleted rows, must be in ``base`` as they were. With ``strict``, a change
+        that may have depended on other rows (``overwrite``) must have seen all blocks of ``base``.
+
+        Raises:
+            InvalidRequest: nothing to do, or a change that cannot be made again.
+            DuplicateBlock, CommitConflict, NewMatches, SchemaConflict: as for :meth:`commit`.
+        """
+        snapshot = self._manifests.snapshot(picked)
+        changes = self._conflicts.changes_of(before, picked)
+        if not (changes.added or changes.removed or changes.deletes):
+            raise InvalidRequest(
+                f"the snapshot ({snapshot.operation}) added, removed and changed no block, so there is nothing to pick",
+                snapshot_id=picked.snapshot_id,
+            )
+        kinds = () if snapshot.row_changes is msgspec.UNSET else tuple(dict.fromkeys(snapshot.row_changes))
+        row_change: RowChange = kinds[0] if len(kinds) == 1 else "overwrite"
+        return self.commit(
+            base,
+            added=self._segments_of(snapshot, changes.added),
+            removed=changes.removed,
+            read_at=before,
+            operation=CHERRY_PICK,
+            no_new_matches=NoNewMatches() if strict and row_change == "overwrite" else None,
+            deletes=changes.deletes,
+            row_change=row_change,
+            now_ms=now_ms,
+        )
+
+    def _segments_of(self, snapshot: Snapshot, locations: Sequence[str]) -> list[SegmentRef]:
+        """Returns segments with these blocks of a snapshot, its own where they have no other block."""
+        found = self._lookup.find(snapshot, locations)
+        wanted: dict[str, set[str]] = {}
+        for location, position in found.items():
+            wanted.setdefault(position.ref.segment_id, set()).add(location)
+        refs = {position.ref.segment_id: position.ref for position in found.values()}
+        layout = self._writer.layout(snapshot.table_id)
+        whole: list[SegmentRef] = []
+        others: list[Block] = []
+        for segment_id, ref in refs.items():
+            if len(wanted[segment_id]) == ref.summary.block_count:
+                whole.append(ref)
+                continue
+            chosen = [block for block in self._manifests.segment(ref).blocks if block.location in wanted[segment_id]]
+            others += self._sketches.restored(layout, ref, chosen)
+        return [*whole, *(self.prepare(snapshot.table_id, snapshot, others) if others else ())]
 
     def _uneven(self, change: ChangeSet, found: Mapping[str, SegmentPosition]) -> InvalidRequest | None:
         """Returns the error for a change that would write the same rows anew, but has another number of rows."""

@@ -13,6 +13,7 @@ from lamella.snapshot.commit import NAMED_BLOCKS, ChangeSet, conflict
 from lamella.snapshot.deletes import Positions, RangeReader, VectorFile, Vectors, deleted_rows, union
 from lamella.snapshot.errors import (
     CommitConflict,
+    InvalidRequest,
     LamellaError,
     NewMatches,
     ObjectNotFound,
@@ -23,7 +24,7 @@ from lamella.snapshot.manifest import FEATURES, Block, DeleteFile, RowChange, Sn
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.warehouse.objects import Lookup, SegmentPosition
-from lamella.snapshot.wire import DiffAnswer, DiffRequest, NoNewMatches, PrunedBlock, TableRead
+from lamella.snapshot.wire import BlockDeletes, DiffAnswer, DiffRequest, NoNewMatches, PrunedBlock, TableRead
 
 #: Maximum number of snapshots that are searched for the one that removed a block.
 _WINNER_STEPS: Final = 16
@@ -34,6 +35,14 @@ _DIFFERENCES: Final = 32
 
 #: Returns the difference of two snapshots, the earlier one first.
 Difference = Callable[[SnapshotPointer, SnapshotPointer, DiffRequest], DiffAnswer]
+
+
+class BlockChanges(msgspec.Struct, frozen=True):
+    """What was done to blocks between two snapshots: locations that were added and removed, and deleted rows."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    deletes: tuple[BlockDeletes, ...]
 
 
 class Conflicts:
@@ -184,6 +193,36 @@ class Conflicts:
         store = Vectors(self._store, [entry for blocks in (old, new) for b in blocks.values() for entry in b.deletes])
         less = {location for location in on_both if _only_lost_rows(store, old[location], new[location])}
         return [block for block in found.added if block.location not in less]
+
+    def changes_of(self, before: SnapshotPointer, after: SnapshotPointer) -> BlockChanges:
+        """Returns what was done to blocks between two snapshots. A file whose statistics alone differ has not changed.
+
+        Raises:
+            InvalidRequest: deleted rows came back, or are not in one deletion vector.
+        """
+        found = self._difference(before, after, DiffRequest(reader_features=FEATURES))
+        added = {block.location for block in found.added}
+        removed = {block.location for block in found.removed}
+        on_both = sorted(added & removed)
+        old, new = (self.blocks_at(pointer, on_both) for pointer in (before, after))
+        store = Vectors(self._store, [entry for blocks in (old, new) for b in blocks.values() for entry in b.deletes])
+        deletes: list[BlockDeletes] = []
+        for location in on_both:
+            then, now = old[location], new[location]
+            if not _is_same_file(then, now):
+                continue
+            added.discard(location)
+            removed.discard(location)
+            if then.deletes == now.deletes:
+                continue
+            if len(now.deletes) != 1 or not _only_lost_rows(store, then, now):
+                raise InvalidRequest(
+                    f"rows of {location!r} came back, or are deleted by several files, so the change cannot be made"
+                    " again",
+                    location=location,
+                )
+            deletes.append(BlockDeletes(location=location, deletes=now.deletes[0]))
+        return BlockChanges(tuple(sorted(added)), tuple(sorted(removed)), tuple(deletes))
 
     def blocks_at(self, pointer: SnapshotPointer, locations: Sequence[str]) -> dict[str, Block]:
         """Returns the blocks of a snapshot at these locations; locations without a block are left out."""

@@ -152,6 +152,7 @@ class Warehouse:
         self.entries_at = changes.blocks_at
         self.seen_after = changes.seen_after
         self.seen_with = changes.seen_with
+        self.cherry_pick = changes.cherry_pick
         self.rollback = Rollbacks(manifests, writer, store, ids).rollback
         self.has_blocks = changes.has_blocks
         self.replaced = changes.replaced

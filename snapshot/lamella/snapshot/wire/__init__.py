@@ -65,6 +65,15 @@ from lamella.snapshot.wire.auto import (
     AutoState,
     AutoVerdict,
 )
+from lamella.snapshot.wire.branches import (
+    BranchInfo,
+    BranchList,
+    BranchRequest,
+    CherryPickAnswer,
+    CherryPickRequest,
+    FastForwardAnswer,
+    FastForwardRequest,
+)
 from lamella.snapshot.wire.commit import (
     BlockDeletes,
     BlockListSent,
@@ -309,6 +318,9 @@ __all__ = [
     "BlockRanges",
     "BlocksAnswer",
     "BlocksRequest",
+    "BranchInfo",
+    "BranchList",
+    "BranchRequest",
     "Candidate",
     "CandidateCost",
     "CandidateGain",
@@ -317,6 +329,8 @@ __all__ = [
     "CandidatesRequest",
     "ChangesAnswer",
     "Checked",
+    "CherryPickAnswer",
+    "CherryPickRequest",
     "ClaimAnswer",
     "ClaimJob",
     "ClusterKeyInfo",
@@ -343,6 +357,8 @@ __all__ = [
     "EvolveRequest",
     "ExpiredBytes",
     "ExternalSource",
+    "FastForwardAnswer",
+    "FastForwardRequest",
     "FeedbackAnswer",
     "FeedbackCleared",
     "FeedbackInfo",

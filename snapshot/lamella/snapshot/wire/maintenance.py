@@ -28,12 +28,13 @@ class VacuumRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class SnapshotDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot, whether it expires, and why or why not."""
+    """A snapshot, whether it expires, and why or why not. ``branch``: in whose history it is; None: ``main``."""
 
     snapshot_id: str
     timestamp_ms: int
     expires: bool
     reason: str
+    branch: str | None = None
 
 
 class ObjectCount(msgspec.Struct, frozen=True, kw_only=True):

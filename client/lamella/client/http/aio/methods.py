@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from lamella.client.advice.aio import AsyncTableAdvice
 from lamella.client.http.aio.access import AsyncLakeAccess
 from lamella.client.http.aio.blocks import AsyncTableAddresses, AsyncTableBlocks
+from lamella.client.http.aio.branches import AsyncTableBranches
 from lamella.client.http.aio.connection import AsyncConnection
 from lamella.client.http.aio.external import AsyncLakeExternal, AsyncTableRefresh
 from lamella.client.http.aio.history import AsyncTableHistory
@@ -17,6 +20,7 @@ from lamella.client.http.aio.sample import AsyncTableSample
 from lamella.client.http.aio.tables import AsyncLakeTables, AsyncTableContents
 from lamella.client.http.aio.usage import AsyncLakeAudit, AsyncTableFeedback, AsyncTableUsage
 from lamella.client.http.aio.views import AsyncLakeViews
+from lamella.client.http.branches import branch_of
 from lamella.client.http.call import TableName
 
 
@@ -49,6 +53,7 @@ class AsyncTableMethods(
     AsyncTablePrune,
     AsyncTableSample,
     AsyncTableHistory,
+    AsyncTableBranches,
     AsyncTableMaintenance,
     AsyncTableIndexes,
     AsyncTableRefresh,
@@ -62,6 +67,8 @@ class AsyncTableMethods(
     AsyncTableAddresses,
 ):
     """The methods of :class:`lamella.client.http.AsyncTable`."""
+
+    _lake: AsyncLakeMethods
 
     def __init__(self, lake: AsyncLakeMethods, name: TableName) -> None:
         self._lake = lake
@@ -87,6 +94,15 @@ class AsyncTableMethods(
             'orders'
         """
         return self._name.table
+
+    def branch(self, name: str) -> Self:
+        """The handle of a branch of the table, which is read and written like a table; sends no request.
+
+        Example:
+            >>> str(lake.table("shop.orders").branch("audit"))
+            'shop.orders@audit'
+        """
+        return type(self)(self._lake, branch_of(self._name, name))
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """The copy in another process has a client of its own."""

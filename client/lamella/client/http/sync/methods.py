@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from lamella.client.advice.sync import TableAdvice
+from lamella.client.http.branches import branch_of
 from lamella.client.http.call import TableName
 from lamella.client.http.sync.access import LakeAccess
 from lamella.client.http.sync.blocks import TableAddresses, TableBlocks
+from lamella.client.http.sync.branches import TableBranches
 from lamella.client.http.sync.connection import Connection
 from lamella.client.http.sync.external import LakeExternal, TableRefresh
 from lamella.client.http.sync.history import TableHistory
@@ -50,6 +54,7 @@ class TableMethods(
     TablePrune,
     TableSample,
     TableHistory,
+    TableBranches,
     TableMaintenance,
     TableIndexes,
     TableRefresh,
@@ -63,6 +68,8 @@ class TableMethods(
     TableAddresses,
 ):
     """The methods of :class:`lamella.client.http.Table`."""
+
+    _lake: LakeMethods
 
     def __init__(self, lake: LakeMethods, name: TableName) -> None:
         self._lake = lake
@@ -88,6 +95,15 @@ class TableMethods(
             'orders'
         """
         return self._name.table
+
+    def branch(self, name: str) -> Self:
+        """The handle of a branch of the table, which is read and written like a table; sends no request.
+
+        Example:
+            >>> str(lake.table("shop.orders").branch("audit"))
+            'shop.orders@audit'
+        """
+        return type(self)(self._lake, branch_of(self._name, name))
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """The copy in another process has a client of its own."""

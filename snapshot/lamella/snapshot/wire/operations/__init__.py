@@ -12,6 +12,7 @@ from typing import Any, Final
 from lamella.snapshot.wire.operation import Operation, operations_of
 from lamella.snapshot.wire.operations import (
     access,
+    branches,
     clustering,
     commits,
     external,
@@ -31,6 +32,7 @@ OPERATIONS: Final[tuple[Operation[Any], ...]] = tuple(
     operation
     for topic in (
         access,
+        branches,
         clustering,
         commits,
         external,
