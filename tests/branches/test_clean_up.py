@@ -188,7 +188,6 @@ def test_a_snapshot_that_a_fast_forward_superseded_has_its_time(lake: Lake) -> N
     lake.append(branch)
     lake.now_ms += 8 * DAY
     lake.catalog.fast_forward(lake.catalog.table_by_id(main), lake.catalog.table_by_id(branch), now_ms=lake.now_ms)
-    lake.catalog.drop_branch(lake.catalog.table_by_id(branch), now_ms=lake.now_ms)
     lake.now_ms += HOUR
     lake.clean(main)
     assert first in lake.store.locations()

@@ -132,6 +132,7 @@ def record(recorder: Recorder, incoming: str, behind: Behind) -> None:
     _jobs(call)
     _advice(call, behind)
     _other_protocols(call, recorder.key, recorder.put, incoming)
+    _branches(recorder, behind)
     _ends(call)
 
 
@@ -385,6 +386,21 @@ def _iceberg_views(call: Callable[..., Any], put: Callable[[str, bytes], None], 
     put(location, json.dumps({**made["metadata"], "location": f"{incoming}/recent"}).encode())
     call("register_iceberg_view", {"name": "recent", "metadata-location": location})
     call("drop_iceberg_view", view="recent")
+
+
+def _branches(recorder: Recorder, behind: Behind) -> None:
+    call, (audit, trial) = recorder.call, ("orders@audit", "orders@trial")
+    call("create_branch", {"name": "audit", "max_idle_ms": 2_592_000_000})
+    call("create_branch", {"name": "trial"})
+    info = call("get_table")
+    for table, number in ((audit, 5), (trial, 6)):
+        file = recorder.write(f"{info['location']}/orders-{number}.parquet", 1 + 4 * number, 4 + 4 * number)
+        call("commit", {"added": behind.blocks(info["table_id"], [file])}, table=table)
+    call("list_branches")
+    call("fast_forward", {"to": "audit"})
+    call("cherry_pick", {"snapshot_id": "trial"})
+    call("drop_branch", branch="trial")
+    call("drop_branch", branch="audit")
 
 
 def _ends(call: Callable[..., Any]) -> None:

@@ -145,6 +145,11 @@ PROBES: Final[Mapping[str, Probe]] = {
     "list_tags": Probe(needs=("tag",)),
     "put_tag": Probe(body=lambda p: {"name": "fresh", **_snapshot(p)}),
     "drop_tag": Probe(needs=("tag",)),
+    "list_branches": Probe(needs=("branch",)),
+    "create_branch": Probe(body=lambda p: {"name": "fresh", **_snapshot(p)}),
+    "drop_branch": Probe(needs=("branch",)),
+    "fast_forward": Probe(needs=("branch",), body=lambda p: {"to": p.branch}),
+    "cherry_pick": Probe(body=lambda p: {"snapshot_id": p.snapshot_id}, also=(400,)),  # it is in the history
     "rollback": Probe(body=lambda p: {"snapshot_id": p.first_snapshot_id}),
     "changes": Probe(query=lambda p: {"since": p.first_snapshot_id, "until": p.snapshot_id}),
     "list_dropped": Probe(needs=("dropped",)),

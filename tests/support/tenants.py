@@ -44,6 +44,7 @@ class TenantResources(msgspec.Struct, frozen=True, kw_only=True):
     column: str
     value: str
     tag: str = "none"
+    branch: str = "none"
     index: str = "none"
     schedule: str = "none"
     lease_id: str = _ABSENT
@@ -188,6 +189,12 @@ class Tenants:
         return found
 
 
+def _branch(tenants: Tenants, resources: TenantResources) -> TenantResources:
+    branch = f"{resources.namespace}branch"
+    tenants.root.call("POST", f"{_path(resources)}/branches", {"name": branch})
+    return msgspec.structs.replace(resources, branch=branch)
+
+
 def _tag(tenants: Tenants, resources: TenantResources) -> TenantResources:
     tag = f"{resources.namespace}tag"
     tenants.root.call("POST", f"{_path(resources)}/tags", {"name": tag})
@@ -310,6 +317,7 @@ _MAKERS: Mapping[str, Callable[[Tenants, TenantResources], TenantResources]] = {
     "view": _view,
     "plan_id": _plan,
     "tag": _tag,
+    "branch": _branch,
     "lease_id": _lease,
     "index": _index,
     "dropped_index": _dropped_index,

@@ -36,11 +36,11 @@
     ├── NotFound
     │   ├── NamespaceNotFound
     │   ├── TableNotFound
+    │   │   └── BranchNotFound
     │   ├── ViewNotFound
     │   ├── SnapshotNotFound
     │   │   └── SnapshotExpired     no longer in the history
     │   ├── TagNotFound
-    │   ├── BranchNotFound
     │   ├── LeaseNotFound
     │   ├── SegmentNotFound
     │   ├── IndexNotFound
@@ -337,6 +337,12 @@ class TableNotFound(NotFound):
     code = "table_not_found"
 
 
+class BranchNotFound(TableNotFound):
+    """No such branch of a table that there is."""
+
+    code = "branch_not_found"
+
+
 class ViewNotFound(NotFound):
     """No such view."""
 
@@ -359,12 +365,6 @@ class TagNotFound(NotFound):
     """No such tag of the table, or it has expired."""
 
     code = "tag_not_found"
-
-
-class BranchNotFound(NotFound):
-    """No such branch of the table."""
-
-    code = "branch_not_found"
 
 
 class LeaseNotFound(NotFound):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
@@ -35,7 +36,14 @@ from lamella.client.spark.table import CommandTable, EvolvingLakeTable, LakeTabl
 from lamella.client.spark.views import definition_of, stored_view
 from lamella.client.write.layout import Layout
 from lamella.client.write.new_table import drop_unused
-from lamella.snapshot.errors import AlreadyExists, InvalidRequest, NamespaceNotFound, TableNotFound, ViewNotFound
+from lamella.snapshot.errors import (
+    AlreadyExists,
+    InvalidRequest,
+    NamespaceNotFound,
+    NotFound,
+    TableNotFound,
+    ViewNotFound,
+)
 from lamella.snapshot.schema.spark_types import required_schema
 from lamella.snapshot.wire import TableInfo
 
@@ -44,6 +52,8 @@ _CATALOG = CONNECTOR + "catalog."
 _STREAM_READS = ("DataStreamReader", "handleWriteStreamOperationStart")
 _ANALYSIS = SQL + "catalyst.analysis."
 _STRING = "java.lang.String"
+#: Before the name of a branch of the table that is named by the part before it, as in Iceberg.
+_BRANCH = "branch_"
 #: Tables that are not made anew while they do not change.
 _MAX_KNOWN = 256
 
@@ -88,6 +98,8 @@ class LakeCatalog(Proxy):
         self._lock = threading.Lock()
         self._pins = Pins(by_thread=gateway.pins_threads)
         self._pending = PendingChanges()
+        #: Branches that were found under the name that Spark has for them.
+        self._branches: set[str] = set()
         # Which statement a change of columns is for is known by its thread.
         self._evolves = gateway.pins_threads and "schema evolution" not in gateway.missing_hooks
 
@@ -364,7 +376,22 @@ class LakeCatalog(Proxy):
 
     def _table_name(self, identifier: Any) -> str | None:
         parts = str(self._gateway.classes.requests.name(identifier)).split("\0")[:-1]
-        return ".".join(parts) if len(parts) > 1 else None
+        return self._joined(parts) if len(parts) > 1 else None
+
+    def _joined(self, parts: Sequence[str]) -> str:
+        """Return the name of a table, or of a branch: `t.branch_x` is the branch `x` of `t`, if there is one."""
+        name = ".".join(parts)
+        if len(parts) < 3 or not parts[-1].startswith(_BRANCH):  # noqa: PLR2004  # a namespace, a table and a branch
+            return name
+        branch = f"{'.'.join(parts[:-1])}@{parts[-1].removeprefix(_BRANCH)}"
+        table = _parts(branch)[0]
+        if table not in self._branches:
+            try:
+                self._lake.table(table).info()
+            except (NotFound, InvalidRequest):
+                return name
+            self._branches.add(table)
+        return branch
 
     def _name_of(self, identifier: Any) -> str:
         name = self._table_name(identifier)
@@ -380,7 +407,7 @@ class LakeCatalog(Proxy):
         *parts, now = str(self._gateway.classes.requests.load(identifier, context, options)).split("\0")
         if len(parts) < 2:
             raise_java(self._no_such_table(identifier))
-        return ".".join(parts), now == "now"
+        return self._joined(parts), now == "now"
 
     def _spec(self, *what: Any) -> TableSpec:
         """Return the spec from a ``TableInfo``, or from columns, partitions and properties, as Spark before 4.1 passes
@@ -494,7 +521,7 @@ class LakeRelationCatalog(LakeCatalog):
         *parts, command = str(self._gateway.classes.requests.relation(identifier)).split("\0")
         if len(parts) < 2:
             raise_java(self._no_such_table(identifier))
-        return ".".join(parts), command == "command"
+        return self._joined(parts), command == "command"
 
     def _is_read(self) -> bool:
         # DESCRIBE and other commands ask for relations too, and are about the table. Spark has no streams of views.

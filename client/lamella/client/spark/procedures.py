@@ -83,6 +83,37 @@ class DropTagArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fiel
     name: Name
 
 
+class BranchArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``branch``: its name. ``snapshot``: where it begins: an id, tag, branch or number, in place of the current one.
+    ``replace``: drop the branch that has the name."""
+
+    branch: Name
+    snapshot: Name | None = None
+    replace: bool = False
+
+
+class DropBranchArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``branch``: its name."""
+
+    branch: Name
+
+
+class FastForwardArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``to``: the branch whose snapshots the table gets. ``branch``: the one that gets them, in place of ``main``."""
+
+    to: Name
+    branch: Name = "main"
+
+
+class CherryPickArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``snapshot``: an id, or a tag or branch for its current one. ``branch``: what gets the changes, in place of
+    ``main``. ``strict``: refuse an update or a merge that has not seen all blocks."""
+
+    snapshot: Name
+    branch: Name = "main"
+    strict: bool = False
+
+
 class RegisterArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``location``: the URL of a file or folder, or a glob. ``strict``: change nothing if a file is refused.
     ``verify``: read every value instead of trusting the files' statistics."""
@@ -262,6 +293,26 @@ def _drop_tag(call: Call, given: DropTagArguments) -> list[Sequence[Any]]:
     return [(given.name,)]
 
 
+def _create_branch(call: Call, given: BranchArguments) -> list[Sequence[Any]]:
+    done = call.table.create_branch(given.branch, given.snapshot, replace=given.replace)
+    return [(done.name, done.snapshot_id, done.number)]
+
+
+def _drop_branch(call: Call, given: DropBranchArguments) -> list[Sequence[Any]]:
+    call.table.drop_branch(given.branch)
+    return [(given.branch,)]
+
+
+def _fast_forward(call: Call, given: FastForwardArguments) -> list[Sequence[Any]]:
+    done = call.table.branch(given.branch).fast_forward(given.to)
+    return [(given.branch, done.prev_snapshot_id, done.snapshot_id, done.snapshots)]
+
+
+def _cherry_pick(call: Call, given: CherryPickArguments) -> list[Sequence[Any]]:
+    done = call.table.branch(given.branch).cherry_pick(given.snapshot, strict=given.strict)
+    return [(given.branch, done.picked_snapshot_id, done.snapshot_id, done.added, done.removed, done.changed)]
+
+
 def _register(call: Call, given: RegisterArguments) -> list[Sequence[Any]]:
     done = call.table.register([given.location], strict=given.strict, verify=given.verify)
     return [(done.registered, done.row_count, done.file_size_bytes, len(done.refused), done.snapshot_id)]
@@ -377,6 +428,35 @@ PROCEDURES: Final = (
     ),
     Procedure("tag", "Give a snapshot a name.", TagArguments, {"name": "string", "snapshot_id": "string"}, _tag),
     Procedure("drop_tag", "Drop a tag.", DropTagArguments, {"name": "string"}, _drop_tag),
+    Procedure(
+        "create_branch",
+        "Create a branch, which is read and written as table.branch_name.",
+        BranchArguments,
+        {"branch": "string", "snapshot_id": "string", "number": "long"},
+        _create_branch,
+    ),
+    Procedure("drop_branch", "Drop a branch.", DropBranchArguments, {"branch": "string"}, _drop_branch),
+    Procedure(
+        "fast_forward",
+        "Give a branch the snapshots of another one that it lacks.",
+        FastForwardArguments,
+        {"branch": "string", "prev_snapshot_id": "string", "snapshot_id": "string", "snapshots": "long"},
+        _fast_forward,
+    ),
+    Procedure(
+        "cherry_pick",
+        "Repeat in a branch what a snapshot changed in another one.",
+        CherryPickArguments,
+        {
+            "branch": "string",
+            "picked_snapshot_id": "string",
+            "snapshot_id": "string",
+            "added": "long",
+            "removed": "long",
+            "changed": "long",
+        },
+        _cherry_pick,
+    ),
     Procedure(
         "register",
         "Add Parquet files to a table where they are.",

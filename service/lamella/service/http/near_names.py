@@ -13,7 +13,7 @@ from starlette.requests import Request
 from lamella.service.access.principal import Rights, principal_of
 from lamella.service.catalog import Catalog
 from lamella.service.process.threads import Threads
-from lamella.snapshot.errors import LamellaError, NamespaceNotFound, TableNotFound
+from lamella.snapshot.errors import BranchNotFound, LamellaError, NamespaceNotFound, TableNotFound
 from lamella.snapshot.near_names import MAX_NAMES, did_you_mean
 
 
@@ -26,7 +26,7 @@ class NearNames:
 
     async def suggest(self, request: Request, error: Exception) -> None:
         """Add ``did_you_mean`` to the details of an error, if there is a near name; never fails."""
-        if not isinstance(error, TableNotFound | NamespaceNotFound):
+        if not isinstance(error, TableNotFound | NamespaceNotFound) or isinstance(error, BranchNotFound):
             return
         namespace, table = (error.details.get(name) for name in ("namespace", "table"))
         if not isinstance(namespace, str) or (isinstance(error, TableNotFound) and not isinstance(table, str)):

@@ -14,7 +14,6 @@ from urllib.parse import unquote
 from lamella.service.http.problem import Envelope
 from lamella.snapshot.errors import (
     AlreadyExists,
-    BranchNotFound,
     Conflict,
     InvalidRequest,
     LamellaError,
@@ -41,7 +40,6 @@ from lamella.snapshot.iceberg.wire import IcebergError, IcebergErrorBody, OAuthE
 _TYPES: Final[tuple[tuple[type[LamellaError], str], ...]] = (
     (NamespaceNotFound, "NoSuchNamespaceException"),
     (TableNotFound, "NoSuchTableException"),
-    (BranchNotFound, "NoSuchTableException"),
     (PlanTaskNotFound, "NoSuchPlanTaskException"),
     (ViewNotFound, "NoSuchViewException"),
     (SnapshotNotFound, "BadRequestException"),

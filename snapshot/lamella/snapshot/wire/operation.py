@@ -51,11 +51,12 @@ VIEW: Final = "/v1/namespaces/{namespace}/views/{view}"
 #: Descriptions of path parameters.
 PATH_PARAMETERS: Final = {
     "namespace": "Name of a namespace.",
-    "table": "Name of a table.",
+    "table": "Name of a table, or `table@branch` for a branch of it.",
     "view": "Name of a view.",
     "snapshot_id": "Id of a snapshot.",
     "segment_id": "Id of a segment.",
     "tag": "Name of a tag.",
+    "branch": "Name of a branch.",
     "lease_id": "Id of a lease.",
     "index": "Name of a skip index.",
     "job_id": "Id of a job.",
