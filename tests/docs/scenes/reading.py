@@ -113,6 +113,13 @@ def transactions(stage: Stage) -> None:
     stage.table("shop.totals", {"country": ["DE", "US"], "orders": [2, 1]})
 
 
+@scene("docs/branches.md")
+def branches(stage: Stage) -> None:
+    """Orders; no amount is missing."""
+    stage.table("shop.orders", {"id": [1, 2, 3], "country": ["DE", "US", "DE"], "amount": ["1.50", "2.50", "3.50"]})
+    _with_lake(stage)
+
+
 @scene("docs/history.md")
 def history(stage: Stage) -> None:
     """Orders with some history; the tag's time is now."""

@@ -381,7 +381,7 @@ class LakeCatalog(Proxy):
     def _joined(self, parts: Sequence[str]) -> str:
         """Return the name of a table, or of a branch: `t.branch_x` is the branch `x` of `t`, if there is one."""
         name = ".".join(parts)
-        if len(parts) < 3 or not parts[-1].startswith(_BRANCH):  # noqa: PLR2004  # a namespace, a table and a branch
+        if len(parts) < 3 or not parts[-1].startswith(_BRANCH):  # a namespace, a table and a branch
             return name
         branch = f"{'.'.join(parts[:-1])}@{parts[-1].removeprefix(_BRANCH)}"
         table = _parts(branch)[0]

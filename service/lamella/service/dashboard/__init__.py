@@ -43,6 +43,7 @@ from lamella.service.dashboard.tables import TablePages
 from lamella.service.dashboard.upkeep import UpkeepPages
 from lamella.service.external.external import External
 from lamella.service.features import Feature
+from lamella.service.history.branches import Branches
 from lamella.service.history.changes import ChangeStream
 from lamella.service.history.history import History
 from lamella.service.history.rollback import Rollback
@@ -99,6 +100,7 @@ class _Parts(Protocol):
     status: Status
     tables: Tables
     tags: Tags
+    branches: Branches
     vacuum: Vacuum
     warehouse: Warehouse
 
@@ -239,6 +241,7 @@ def _routes(core: _Parts, route_factory: RouteFactory, secret: bytes) -> list[Ro
             changes=core.changes,
             rollback=core.rollback,
             tags=core.tags,
+            branches=core.branches,
             audit=core.audit,
             pages=pages,
         ),

@@ -7,11 +7,12 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamella.service.catalog import Catalog, TableRecord
+from lamella.service.catalog import Catalog, TableRecord, main_name
 from lamella.service.dashboard import words
 from lamella.service.dashboard.pages import ROOT, Page, Pages, at_of, link, table_of, text_of
 from lamella.service.dashboard.preview import Question, fact
 from lamella.service.dashboard.tables import committers
+from lamella.service.history.branches import Branches
 from lamella.service.history.changes import ChangesQuery, ChangeStream
 from lamella.service.history.history import History, instant_ms
 from lamella.service.history.rollback import Rollback
@@ -40,6 +41,7 @@ class HistoryPages:
         changes: ChangeStream,
         rollback: Rollback,
         tags: Tags,
+        branches: Branches,
         audit: Audit,
         pages: Pages,
     ) -> None:
@@ -49,6 +51,7 @@ class HistoryPages:
         self._changes = changes
         self._rollback = rollback
         self._tags = tags
+        self._branches = branches
         self._audit = audit
         self._pages = pages
 
@@ -165,6 +168,8 @@ class HistoryPages:
             "rows_points": [(each.timestamp_ms, each.row_count) for each in oldest_first],
             "blocks_points": [(each.timestamp_ms, each.block_count) for each in oldest_first],
             "tags": self._tags.list(record).tags,
+            "branches": self._branches.list(record).branches,
+            "main": main_name(record.name),
             "committed_by": committers(self._audit, request, record, found.snapshots),
         }
 
