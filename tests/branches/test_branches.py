@@ -14,7 +14,6 @@ from lamella.snapshot.errors import (
     AlreadyExists,
     BranchNotFound,
     CommitConflict,
-    DuplicateBlock,
     InvalidRequest,
     LamellaError,
     NewMatches,
@@ -201,10 +200,27 @@ def test_a_cherry_pick_repeats_one_commit(table: Table) -> None:
     assert (picked.added, picked.removed, picked.picked_snapshot_id) == (1, 0, four)
     assert rows(table) == [2, 3, 4, 9]
     assert rows(audit) == [2, 3, 4, 5]
-    with pytest.raises(DuplicateBlock):
-        table.cherry_pick(four)
+    assert next(iter(table.snapshots())).operation == f"cherry_pick {four}"
     table.delete("x = 4")
+    with pytest.raises(InvalidRequest, match="already"):
+        table.cherry_pick(four)
     assert rows(audit) == [2, 3, 4, 5]
+
+
+def test_a_change_is_taken_over_once_by_whatever_way(table: Table) -> None:
+    """Also as the copy of a copy, and after the block was rewritten."""
+    audit = table.branch("audit")
+    table.create_branch("other")
+    other = table.branch("other")
+    audit.append({"x": [4, 5]})
+    four = audit.info().snapshot_id
+    other.cherry_pick(four)
+    table.cherry_pick(other.info().snapshot_id)
+    table.delete("x = 5", mode="copy-on-write")
+    for again in (four, "other", "audit"):
+        with pytest.raises(InvalidRequest, match="already"):
+            table.cherry_pick(again)
+    assert rows(table) == [1, 2, 3, 4]
 
 
 def test_a_cherry_pick_conflicts_where_a_block_has_changed(table: Table) -> None:
@@ -215,7 +231,7 @@ def test_a_cherry_pick_conflicts_where_a_block_has_changed(table: Table) -> None
     with pytest.raises(CommitConflict):
         table.cherry_pick("audit")
     assert rows(table) == [1, 2, 3, 22]
-    with pytest.raises(InvalidRequest, match="has that snapshot"):
+    with pytest.raises(InvalidRequest, match="already"):
         table.cherry_pick(table.info().snapshot_id)
 
 

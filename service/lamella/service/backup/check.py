@@ -175,12 +175,13 @@ class TableVerified(msgspec.Struct, frozen=True, kw_only=True):
 def verify_catalog(
     catalog: Catalog, store: Store, warehouse_url: str, *, files: bool, history: int, workers: int
 ) -> Iterator[TableVerified]:
-    """Verify the current state of each table, in order of names. ``files``: check the blocks' files too; ``history``:
-    the number of earlier snapshots to check."""
+    """Verify the current state of each table and its branches, in order of names. ``files``: check the blocks' files
+    too; ``history``: the number of earlier snapshots to check."""
     for namespace in catalog.namespaces():
         for name in catalog.tables(namespace.name):
-            record = catalog.table(namespace.name, name)
-            yield _verified(catalog, store, warehouse_url, record, files=files, history=history, workers=workers)
+            table = catalog.table(namespace.name, name)
+            for record in (table, *(branch.record for branch in catalog.branches(table.table_id))):
+                yield _verified(catalog, store, warehouse_url, record, files=files, history=history, workers=workers)
 
 
 def _verified(
@@ -192,7 +193,7 @@ def _verified(
     table, snapshot_id = f"{record.namespace}.{record.name}", record.pointer.snapshot_id
     options = Options(files=files, pages=False, history=(record.version, history), deep=None, workers=workers)
     try:
-        answer = Verification(store, warehouse_url, record.table_id, record.pointer, options, records).run()
+        answer = Verification(store, warehouse_url, record.main_id, record.pointer, options, records).run()
     except LamellaError as error:
         return TableVerified(table=table, snapshot_id=snapshot_id, error=error.message)
     checked = answer.checked

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from lamella.service.catalog import schema as sql
@@ -56,6 +56,17 @@ _DROP_NAMED: Final = (
     .values(dropped_at_ms=bindparam("now_ms"))
 )
 _FORK: Final = select(tables.c.branch_of, tables.c.fork_seq).where(_this)
+#: The history of a branch is its own, and that of its table below its first number.
+_HAS_COMMIT: Final = (
+    select(snapshots.c.seq)
+    .join_from(tables, snapshots, snapshots.c.table_id.in_([tables.c.table_id, tables.c.branch_of]))
+    .where(
+        _this,
+        or_(snapshots.c.table_id == tables.c.table_id, snapshots.c.seq < tables.c.fork_seq),
+        or_(snapshots.c.snapshot_id == bindparam("wanted"), snapshots.c.operation == bindparam("operation")),
+    )
+    .limit(1)
+)
 _HEADS: Final = FAMILY.order_by(tables.c.table_id)
 _SELECT_IN_FAMILY: Final = (
     history_row.where(snapshots.c.snapshot_id == bindparam("wanted"), snapshots.c.table_id.in_(FAMILY))
@@ -149,6 +160,10 @@ class SqlBranches(SqlQuotas, SqlExpiry):
         for row in self._rows(_FORK, {"id": table_id}):
             return None if row["fork_seq"] is None else int(row["fork_seq"])
         return None
+
+    def has_commit(self, table_id: str, snapshot_id: str, operation: str) -> bool:
+        which = {"id": table_id, "wanted": snapshot_id, "operation": operation}
+        return bool(self._rows(_HAS_COMMIT, which))
 
     def drop_branch(self, record: TableRecord, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
         with self._transaction(remember) as connection:

@@ -486,6 +486,9 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
     def fork_seq(self, table_id: str) -> int | None:
         """Return the number of the snapshot that a branch's own history begins with; None: not a branch."""
 
+    def has_commit(self, table_id: str, snapshot_id: str, operation: str) -> bool:
+        """Return whether the history of a table or branch has a snapshot with that id, or with that operation."""
+
     def drop_branch(self, record: TableRecord, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
         """Drop a branch; its snapshots stay until :meth:`forget_branch`. Raises BranchNotFound."""
 

@@ -37,6 +37,7 @@ from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import SnapshotPointer
 from lamella.snapshot.source import HOSTED, KIND
 from lamella.snapshot.warehouse import CommitResult, Warehouse
+from lamella.snapshot.warehouse.commits import CHERRY_PICK
 from lamella.snapshot.wire import (
     BranchInfo,
     BranchList,
@@ -172,22 +173,30 @@ class Branches:
         # Before the histories are read: a clean-up that deletes a block after that is noticed.
         guard = self._catalog.guard(table.table_id, (), since_ms=self._clock())
         picked = self._history.entry(table, snapshot_id=request.snapshot_id)
-        if self._has(table, picked):
-            raise InvalidRequest(
-                f"{table.name} has that snapshot in its history", snapshot_id=picked.pointer.snapshot_id
-            )
+        picked_id = picked.pointer.snapshot_id
+        # Of a snapshot that was picked itself, what counts is where its changes come from.
+        is_picked = picked.operation.startswith(CHERRY_PICK)
+        operation = picked.operation if is_picked else CHERRY_PICK + picked_id
+        origin_id = operation.removeprefix(CHERRY_PICK)
+        self._refuse_twice(table, origin_id, operation)
         before = self._before(picked)
 
         def step(base: SnapshotPointer) -> CommitResult:
+            self._refuse_twice(table, origin_id, operation)
             return self._warehouse.cherry_pick(
-                base, before.pointer, picked.pointer, strict=request.strict, now_ms=self._clock()
+                base,
+                before.pointer,
+                picked.pointer,
+                operation=operation,
+                strict=request.strict,
+                now_ms=self._clock(),
             )
 
         def answer(result: CommitResult) -> CherryPickAnswer:
             return CherryPickAnswer(
                 snapshot_id=result.pointer.snapshot_id,
                 prev_snapshot_id=result.snapshot.prev_snapshot_id or "",
-                picked_snapshot_id=picked.pointer.snapshot_id,
+                picked_snapshot_id=picked_id,
                 added=result.added,
                 removed=result.removed,
                 changed=result.changed,
@@ -215,10 +224,10 @@ class Branches:
         if properties.get(KIND):
             raise InvalidRequest("the table follows a source outside of Lamella, so it has no branches of its own")
 
-    def _has(self, table: TableRecord, entry: HistoryEntry) -> bool:
-        """Return whether a snapshot is in the history of a table or branch."""
-        found = self._catalog.history(table.table_id, before_seq=entry.seq + 1, limit=1)
-        return [each.pointer.snapshot_id for each in found] == [entry.pointer.snapshot_id]
+    def _refuse_twice(self, table: TableRecord, snapshot_id: str, operation: str) -> None:
+        """Raise InvalidRequest if a table or branch has the changes of a snapshot: it would get its rows twice."""
+        if self._catalog.has_commit(table.table_id, snapshot_id, operation):
+            raise InvalidRequest(f"{table.name} has the changes of that snapshot already", snapshot_id=snapshot_id)
 
     def _before(self, entry: HistoryEntry) -> HistoryEntry:
         """Return the snapshot before another one. Raises InvalidRequest, SnapshotExpired."""

@@ -235,8 +235,8 @@ class _Piece(msgspec.Struct, frozen=True):
 
 #: The operation of a snapshot whose change sets have different ones.
 SEVERAL = "several"
-#: The operation of a snapshot that repeats the changes of another one.
-CHERRY_PICK: Final = "cherry_pick"
+#: The operation of a snapshot that repeats the changes of another one, whose id follows.
+CHERRY_PICK: Final = "cherry_pick "
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -477,6 +477,7 @@ class Changes:
         before: SnapshotPointer,
         picked: SnapshotPointer,
         *,
+        operation: str,
         strict: bool = False,
         now_ms: int,
     ) -> CommitResult:
@@ -504,7 +505,7 @@ class Changes:
             added=self._segments_of(snapshot, changes.added),
             removed=changes.removed,
             read_at=before,
-            operation=CHERRY_PICK,
+            operation=operation,
             no_new_matches=NoNewMatches() if strict and row_change == "overwrite" else None,
             deletes=changes.deletes,
             row_change=row_change,
