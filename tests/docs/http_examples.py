@@ -139,7 +139,7 @@ def record(recorder: Recorder, incoming: str, behind: Behind) -> None:
 def _tables(recorder: Recorder, incoming: str, behind: Behind) -> None:
     call = recorder.call
     call("create_namespace", {"name": "shop", "properties": {"owner": "sales"}})
-    call("change_namespace", {"set": {"lamella.quota.tables": "100"}})
+    call("change_namespace", {"set": {"lamella.quota.tables": "10000"}})
     orders = {
         "name": "orders",
         "schema": _ORDERS,
