@@ -116,7 +116,11 @@ class IcebergHistory:
         with trusted_manifests():
             head = self._warehouse.head(record.pointer)
         # The metadata does not list a snapshot that was committed meanwhile.
-        tags = [tag for tag in self._catalog.tags(record.table_id, now_ms=self._clock()) if tag.seq <= record.version]
+        tags = [
+            tag
+            for tag in self._catalog.tags(record.table_id, now_ms=self._clock())
+            if tag.table_id == record.table_id and tag.seq <= record.version
+        ]
         before = record.version + 1
         newest = self._catalog.history(record.table_id, before_seq=before, limit=1 if only_refs else MAX_SNAPSHOTS)
         listed = {entry.seq: entry for entry in newest}
@@ -139,7 +143,7 @@ class IcebergHistory:
             PastSnapshot(
                 number=entry.seq,
                 parent=None if entry.prev_snapshot_id is None else entry.seq - 1,
-                timestamp_ms=entry.pointer.timestamp_ms,
+                timestamp_ms=entry.since_ms,
                 operation=entry.operation,
                 row_count=entry.row_count,
                 block_count=entry.block_count,

@@ -473,6 +473,9 @@ class TableHealths:
 
     def _expired(self, record: TableRecord, entries: Sequence[HistoryEntry]) -> tuple[int, ExpiredBytes]:
         found = self._differences.reclaimable(self._vacuum.preview_decisions(record, entries), entries)
+        if len(self._catalog.heads(record.table_id)) > 1:
+            # A branch may need what the table's own snapshots do not.
+            found = msgspec.structs.replace(found, min_bytes=0)
         return found.snapshots, ExpiredBytes(**msgspec.structs.asdict(found))
 
     def _depth_then(self, pointer: SnapshotPointer, entries: Sequence[HistoryEntry], at_ms: int) -> float | None:
