@@ -152,10 +152,14 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, lake: Lake, name: str, *, snapshot_id: str | None = None) -> TableState:
-        """Read the table's current state or that of a snapshot; raises TableNotFound, NamespaceNotFound,
-        SnapshotNotFound."""
+        """Read the table's current state or that of a snapshot, for a write.
+
+        Raises:
+            PermissionDenied: the caller may not write to the table. Raised here, so before any file is written.
+            TableNotFound, NamespaceNotFound, SnapshotNotFound.
+        """
         handle = lake.table(name)
-        info = handle.info()
+        info = handle.info(role="write")
         return cls(name=name, info=info, snapshot=handle.snapshot(snapshot_id or info.snapshot_id))
 
     def with_update(self, update: SchemaUpdate | None) -> TableState:

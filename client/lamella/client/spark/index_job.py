@@ -159,6 +159,7 @@ def build_index(
 
     Raises:
         IndexNotFound, TableNotFound: no such index or table.
+        PermissionDenied: the caller may not maintain the table; nothing was written.
         InvalidRequest: a column of the index was dropped; a number below 1.
         PythonException (pyspark): storage failed on an executor as often as Spark allows.
     """
@@ -186,7 +187,7 @@ class _Job:
         self._mode = mode
         self._read_threads = read_threads
         self._options = options
-        info = table.info()
+        info = table.info(role="maintain")  # before executors write parts that cannot be committed
         self._location = info.location
         self._snapshot = table.snapshot(info.snapshot_id)
         self._index = _named(self._snapshot, index)
