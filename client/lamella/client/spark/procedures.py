@@ -39,6 +39,7 @@ from lamella.snapshot.job_kinds import (
     Text,
     VacuumArguments,
 )
+from lamella.snapshot.near_names import near_member
 
 _CATALOG: Final = CONNECTOR + "catalog."
 _PROCEDURES: Final = _CATALOG + "procedures."
@@ -485,7 +486,9 @@ class LakeProcedure(Proxy):
         try:
             arguments = msgspec.convert(given, procedure.arguments)
         except msgspec.ValidationError as error:
-            raise InvalidRequest(f"{procedure.name}: {str(error).replace(' - at `$.', ', argument `')}") from error
+            text = str(error).replace(" - at `$.", ", argument `")
+            near = near_member(error, procedure.arguments, given)
+            raise InvalidRequest(f"{procedure.name}: {text}", **near) from error
         made = Call(self._gateway, self._lake, self._table_name(table), self._defaults)
         rows = list(procedure.run(made, arguments))
         target = spark_arrow_schema(procedure.schema())

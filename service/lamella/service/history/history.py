@@ -21,6 +21,7 @@ from lamella.snapshot.expression.spark_casts import instant_us, zone
 from lamella.snapshot.ids import canonical_id
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer, require_features
 from lamella.snapshot.manifest.codec import check_hash
+from lamella.snapshot.near_names import did_you_mean
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import ClusterKeyInfo, SchemaInfo, SegmentBlocks, SnapshotInfo, SnapshotList, TableInfo
@@ -202,7 +203,11 @@ class History:
             raise SnapshotNotFound(
                 f"the table has no tag {snapshot_id!r}, and it is not an id, which is a UUID, or a number",
                 snapshot_id=snapshot_id,
+                **self._near_tag(record, snapshot_id),
             ) from error
+
+    def _near_tag(self, record: TableRecord, name: str) -> dict[str, str]:
+        return did_you_mean(name, [tag.name for tag in self._catalog.tags(record.table_id, now_ms=self._clock())])
 
     def page(
         self, record: TableRecord, *, page_size: int, page_token: str | None, newest: HistoryEntry | None = None

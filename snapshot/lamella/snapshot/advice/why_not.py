@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from lamella.snapshot.errors import IndexNotFound, InvalidRequest
+from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate, bind
 from lamella.snapshot.expression.bound import (
     Anything,
@@ -26,6 +26,7 @@ from lamella.snapshot.prune.outcome import ALL, NONE
 from lamella.snapshot.prune.result import Codes
 from lamella.snapshot.warehouse.block_sample import BlockSample, Rows, refined
 from lamella.snapshot.warehouse.finder import IndexAccess
+from lamella.snapshot.warehouse.indexing import no_index
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import IndexUse
 from lamella.snapshot.wire.advice import Why, WhyCode, WhyNotAnswer, WhyNotRequest
@@ -54,7 +55,7 @@ class WhyNot:
             wanted = request.index.lower()
             indexes = tuple(index for index in indexes if index.name.lower() == wanted)
             if not indexes:
-                raise IndexNotFound(f"the table has no index {request.index!r}", name=request.index)
+                raise no_index(request.index, scene.head.skip_indexes)
         opened = {each.name: each for each in self._access.indexes(scene.head)}
         codes = scene.tested(node)
         left = np.flatnonzero(codes != NONE)
