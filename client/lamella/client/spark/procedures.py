@@ -26,6 +26,7 @@ from lamella.client.spark.local_rows import LocalRows
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.python_blocks import spark_arrow_schema
 from lamella.client.write.layout import Layout
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.job_kinds import (
     AnalyzeArguments,
@@ -186,7 +187,7 @@ def _bounds(given: CompactArguments) -> tuple[Bounds, Sizes]:
 
 def _rewritten(done: RewriteResult) -> list[Sequence[Any]]:
     if done.failures:
-        reasons = "; ".join(f"{len(failure.blocks)} blocks: {failure.reason}" for failure in done.failures)
+        reasons = "; ".join(f"{counted(len(failure.blocks), 'block')}: {failure.reason}" for failure in done.failures)
         done = msgspec.structs.replace(done, reason=f"left as they are: {reasons}")
     return [tuple(getattr(done, name) for name in _REWRITE)]
 

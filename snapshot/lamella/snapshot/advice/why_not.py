@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate, bind
 from lamella.snapshot.expression.bound import (
@@ -177,9 +178,9 @@ def _verdict(use: IndexUse, undecided: int) -> tuple[WhyCode, str]:
     if use.failure is not None:
         return "unreadable", use.failure
     if use.ruled_out:
-        return "helps", f"it rules out {use.ruled_out:,} of {undecided:,} blocks that remain after bounds"
+        return "helps", f"it rules out {use.ruled_out:,} of {counted(undecided, 'block')} that remain after bounds"
     if use.not_indexed == undecided:
         return "not_indexed", "it covers none of the blocks that remain after bounds; refresh it"
     if use.stopped is not None:
         return "useless", use.stopped
-    return "may_match", f"each of the {use.considered:,} blocks for which it was evaluated may match"
+    return "may_match", f"each of the {counted(use.considered, 'block')} for which it was evaluated may match"
