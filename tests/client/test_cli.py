@@ -432,6 +432,7 @@ def test_many_files_are_registered_in_batches() -> None:
         "row_count": 250,
         "file_size_bytes": 2500,
         "refused": [],
+        "notes": [],
     }
 
 

@@ -93,6 +93,8 @@ def register(
             f"({size_text(answer.file_size_bytes)}) "
             f"registered in {table}, snapshot {answer.snapshot_id}"
         )
+        for note in answer.notes:
+            click.echo(f"note: {note}", err=True)
         if answer.refused:
             click.echo(f"{len(answer.refused):,} refused:", err=True)
             for line in refused_lines([msgspec.structs.asdict(r) for r in answer.refused]):
@@ -131,6 +133,7 @@ def _register(send: Callable[[Sequence[str]], RegisterAnswer], batches: list[lis
         row_count=sum(a.row_count for a in done),
         file_size_bytes=sum(a.file_size_bytes for a in done),
         refused=tuple(refused),
+        notes=done[-1].notes,
     )
 
 

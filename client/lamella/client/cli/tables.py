@@ -32,6 +32,7 @@ from lamella.snapshot.schema.evolution import (
     SetShredding,
     WidenColumn,
 )
+from lamella.snapshot.schema.spark_types import spark_notes
 
 
 @click.group()
@@ -181,6 +182,8 @@ def create_table(
         session.emit(made)
     else:
         click.echo(f"table {made.namespace}.{made.name} is at {made.location}")
+        for note in spark_notes(made.schema):
+            click.echo(f"note: {note}", err=True)
 
 
 @tables.command("show")
