@@ -7,7 +7,7 @@ import click
 from lamella.client.cli.arguments import key_option, values_of
 from lamella.client.cli.connection import Session, is_given, with_session
 from lamella.client.cli.failure import CommandFailure
-from lamella.client.cli.output import print_table, size_text, time_text
+from lamella.client.cli.output import option_words, print_table, size_text, time_text
 from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import (
@@ -252,15 +252,15 @@ def _show_candidates(answer: CandidatesAnswer) -> None:
         cost = _cost_words(each)
         if cost:
             click.echo(f"   cost: {cost}")
-        click.echo(f"   based on {'; '.join(each.rests_on)}")
+        click.echo(f"   based on {option_words('; '.join(each.rests_on))}")
         click.echo(f"   {each.command}")
     if answer.unpredicted:
         click.echo("cannot tell:")
     for each in answer.unpredicted:
-        click.echo(f"- {each.text}: {each.missing}")
+        click.echo(f"- {each.text}: {option_words(each.missing)}")
         click.echo(f"  {each.command}")
     for text, reason in answer.left_out.items():
-        click.echo(f"left out: {text}: {reason}")
+        click.echo(f"left out: {text}: {option_words(reason)}")
 
 
 def _cost_words(candidate: Candidate) -> str:
@@ -337,16 +337,16 @@ def _show_scores(answer: AdviceAnswer) -> None:
                 _percent(each.skip_present),
                 _percent(each.skip_absent),
                 _size(each.size),
-                each.reason,
+                option_words(each.reason),
             )
             for each in answer.scores
         ],
         title="skipped by look-ups of single values",
     )
     for column, text in answer.rests_on.items():
-        click.echo(f"{column}: {text}")
+        click.echo(f"{column}: {option_words(text)}")
     for column, reason in answer.left_out.items():
-        click.echo(f"{column} left out: {reason}")
+        click.echo(f"{column} left out: {option_words(reason)}")
 
 
 def _show_forecast(answer: WhatIfAnswer) -> None:
@@ -366,15 +366,15 @@ def _show_forecast(answer: WhatIfAnswer) -> None:
                 _percent(None if each.then is None else each.then.skip),
                 "" if each.if_absent is None else _percent(each.if_absent.skip),
                 each.filter,
-                each.reason,
+                option_words(each.reason),
             )
             for each in answer.filters
         ],
         title="skipped, filter by filter",
     )
-    click.echo("based on " + "; ".join(answer.rests_on))
+    click.echo("based on " + option_words("; ".join(answer.rests_on)))
     for text, reason in answer.left_out.items():
-        click.echo(f"left out: {text}: {reason}")
+        click.echo(f"left out: {text}: {option_words(reason)}")
 
 
 def _show_reasons(answer: WhyNotAnswer) -> None:

@@ -627,7 +627,7 @@ class WhatIf:
         if request.seed < 0:
             raise InvalidRequest("seed must be 0 or greater", seed=request.seed)
         if not replayed and not recorded:
-            raise InvalidRequest("there are no filters: pass some, or record the filters of prunes")
+            raise InvalidRequest("there are no filters: pass some, or let prunes record theirs (record_prunes)")
         scene = BlockSample(self._manifests, pointer)
         again = replayed_filters(scene, recorded, case_sensitive=request.case_sensitive, seed=request.seed)
         replayed = [*replayed, *again.filters]
