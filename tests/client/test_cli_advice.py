@@ -271,7 +271,7 @@ def test_a_plan_without_recorded_filters_says_what_records_them() -> None:
     """With both names of the setting."""
     budget = wire.AutoBudget(rewritten_bytes=0, rewritten_bytes_limit=1, index_bytes=0, index_bytes_limit=1)
     plan = wire.AutoPlan(snapshot_id="s1", rule=wire.AutoRule(), has_policy=True, budget=budget, verdicts=())
-    ledger = {"actions": []}  # the command asks for it, too
+    ledger: dict[str, Any] = {"actions": []}  # the command asks for it, too
     shown = run({**msgspec.to_builtins(plan), **ledger}, "auto", "explain", "db.t")[0].output
     assert "the setting record_prunes or the table's property lamella.record_prunes" in " ".join(shown.split())
     known = msgspec.structs.replace(plan, filters=3)
