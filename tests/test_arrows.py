@@ -57,6 +57,8 @@ RULES = (
         allowed=(
             *(f"lamella.snapshot.{name}" for name in ("wire", "errors", "ids", "manifest", "schema", "stats")),
             "lamella.snapshot.html_tables",
+            "lamella.snapshot.counts",
+            "lamella.snapshot.near_names",  # of members of a dictionary, in errors
             "lamella.client.http",
             "lamella.client.filters",  # which loads what translates an expression when there is one
             # Only inside Table.scan, Table.append and the like, and for type checkers: see the test of what importing

@@ -53,6 +53,7 @@ KNOWN: Final = {
 }
 #: Additional requirements of some requests.
 MORE: Final = {
+    "get_table": "with `role` that role",
     "verify": "to repair `maintain`",
     "create_namespace": "for quotas `admin`",
     "put_schedule": "on everything for what uses a worker's rights",

@@ -62,7 +62,7 @@ def test_messages_that_are_refused_stay_for_the_dead_letter_queue(bucket: Bucket
     bucket.put("good.parquet", 1)
     done = bucket.run("--once")
     assert done.returncode == 1
-    assert "1 file with 1 rows" in done.stdout
+    assert "1 file with 1 row" in done.stdout
     assert "bad.parquet" in done.stderr
     assert "[invalid_request]" in done.stderr
     assert "dead-letter" not in done.stderr

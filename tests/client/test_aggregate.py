@@ -90,7 +90,7 @@ def test_a_result_that_the_statistics_do_not_decide_is_never_shown_as_one(lake: 
     assert "20 to 30" in shown
     assert "39" in shown
     assert "bounds of the result" in shown
-    assert "the rows of 1 blocks" in shown
+    assert "the rows of 1 block" in shown
     assert "exact" not in shown
     as_json = ["aggregate", "db.t", "count(*)", "--where", "a > 12", "--no-scan", "--json", "--url", lake.url]
     result = CliRunner().invoke(cli, as_json)
@@ -116,7 +116,7 @@ def test_the_command_reads_the_rows_that_statistics_leave(lake: Lamella) -> None
     for number in range(40):
         shown = run("count(*)", "max(a)", "--where", f"a > {number}").splitlines()
         assert shown[-1].split() == [str(39 - number), "39" if number < 39 else "null"]
-        assert ("rows of 1 blocks" in shown[1]) == (number % 10 != 9)
+        assert ("rows of 1 block" in shown[1]) == (number % 10 != 9)
     assert run("sum(a)", "--where", "a > 12").split()[-1] == str(sum(range(13, 40)))
     answer = json.loads(run("count(*)", "min(a)", "--where", "a > 12", "--group-by", "day", "--json"))
     assert (answer["complete"], answer["scan"], answer["scan_blocks"], answer["other_groups"]) == (True, [], 0, False)

@@ -262,7 +262,7 @@ def test_a_prune_whose_time_ran_out_is_no_answer_that_looks_whole() -> None:
     found = run("prune", "db.t", "a > 4", "--max-ms", "1")
     assert found.exit_code == 1
     assert "read at most 302 of 1,000 blocks" in found.stdout
-    assert "1 segments with 300 blocks were not checked" in found.stderr
+    assert "1 segment with 300 blocks were not checked" in found.stderr
     assert "repeat with more time" in found.stderr
     found = run("prune", "db.t", "a > 4", "--max-ms", "1", "--json")
     assert found.exit_code == 1
@@ -432,6 +432,7 @@ def test_many_files_are_registered_in_batches() -> None:
         "row_count": 250,
         "file_size_bytes": 2500,
         "refused": [],
+        "notes": [],
     }
 
 
@@ -474,11 +475,11 @@ def test_a_partly_refused_registration_fails_in_json_too() -> None:
 def test_the_first_refused_file_is_shown_once(where: str) -> None:
     """The message names it for readers of the message alone; the list below it has it as well."""
     refused = [{"path": "memory://it's", "code": "not_parquet", "reason": "no magic"}]
-    message = f"1 files were refused, first {refused[0]['path']!r}{where}: no magic"
+    message = f"1 file was refused, first {refused[0]['path']!r}{where}: no magic"
     result = failing(problem_response(422, "blocks_refused", message, refused=refused))("register", "db.t", "d")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
-        "error: 1 files were refused [blocks_refused]",
+        "error: 1 file was refused [blocks_refused]",
         "  memory://it's: no magic [not_parquet]",
     ]
 
@@ -528,7 +529,7 @@ def test_a_failure_between_batches_says_how_much_was_done() -> None:
     result = registering(break_at=2)("register", "db.t", *(f"memory://{n}" for n in range(6)), "--batch", "2")
     assert result.exit_code == 1
     assert "[unavailable]" in result.stderr
-    assert "4 files of earlier batches are registered" in result.stderr
+    assert "4 files of earlier batches registered" in result.stderr
 
 
 def test_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -676,7 +677,7 @@ def test_diff_shows_what_was_added_and_removed() -> None:
     )
     run = always(found)
     out = run("diff", "db.t", "s1", "--where", "a > 4").stdout
-    assert "1 blocks added, 1 removed, 7 unchanged" in out
+    assert "1 block added, 1 removed, 7 unchanged" in out
     assert [line.split()[0] for line in out.splitlines() if "memory://" in line] == ["+", "-"]
     assert "memory://" not in run("diff", "db.t", "s1", "s2", "--show", "0").stdout
     assert json.loads(run("diff", "db.t", "s1", "--json").stdout) == msgspec.to_builtins(found, str_keys=True) | {
@@ -741,6 +742,6 @@ def test_prune_shows_what_its_stages_did() -> None:
     )
     out = always(found)("prune", "db.t", "a > 4").stdout
     assert "1,200 rows are proven to match, enough for the limit of 5" in out
-    assert "ran out: 1 segments with 12 blocks" in out
+    assert "ran out: 1 segment with 12 blocks" in out
     assert "`a` > 4" in out
     assert "no bounds (1)" in out

@@ -175,7 +175,7 @@ def test_what_cannot_be_estimated_is_a_question_mark() -> None:
     assert "10.5" in result.output
     (line,) = [line for line in result.output.splitlines() if "b = 1" in line]
     assert line.split()[:4] == ["1", "10.0", "%", "?"]
-    assert line.endswith(reason)
+    assert line.endswith("the number of distinct values is not known; repeat the command with --sample")
     blind = msgspec.structs.replace(FORECAST, filters=(unknown,), then=None, unknown=1)
     result, _ = run(blind, "what-if", "db.t", "--index", "bloom", "--on", "b")
     assert result.exit_code == 0, result.output
@@ -255,3 +255,26 @@ def test_scores_begin_with_what_is_known() -> None:
     )
     none = msgspec.structs.replace(SCORES, scores=(), blocks_seen=0)
     assert scores_sentence(none) == "nothing is known: statistics of 0 of 1,000 blocks give no column a score"
+
+
+def test_advice_names_the_option_of_the_command() -> None:
+    """Where the service names the member of its request; data stays what the service says."""
+    reason = "blocks are assumed to be unsorted; repeat the request with sample_blocks"
+    unsure = msgspec.structs.replace(CANDIDATES, unpredicted=(CANDIDATES.unpredicted[0],), left_out={"b": reason})
+    shown = run(unsure, "advise", "db.t", "--top", "3")[0].output
+    assert "left out: b: blocks are assumed to be unsorted; repeat the command with --sample" in shown
+    assert "sample_blocks" not in shown
+    assert reason in run(unsure, "advise", "db.t", "--top", "3", "--json")[0].output
+
+
+def test_a_plan_without_recorded_filters_says_what_records_them() -> None:
+    """With both names of the setting."""
+    budget = wire.AutoBudget(rewritten_bytes=0, rewritten_bytes_limit=1, index_bytes=0, index_bytes_limit=1)
+    plan = wire.AutoPlan(snapshot_id="s1", rule=wire.AutoRule(), has_policy=True, budget=budget, verdicts=())
+    ledger: dict[str, Any] = {"actions": []}  # the command asks for it, too
+    shown = run({**msgspec.to_builtins(plan), **ledger}, "auto", "explain", "db.t")[0].output
+    assert "the setting record_prunes or the table's property lamella.record_prunes" in " ".join(shown.split())
+    known = msgspec.structs.replace(plan, filters=3)
+    shown = run({**msgspec.to_builtins(known), **ledger}, "auto", "explain", "db.t")[0].output
+    assert "3 filters" in shown
+    assert "record_prunes" not in shown

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -23,7 +24,8 @@ from lamella.service.catalog.engine import catalog_url, open_engine, usable_file
 from lamella.service.catalog.migrate import migrate_catalog
 from lamella.service.config import check
 from lamella.service.config.settings import Settings
-from lamella.snapshot.errors import InvalidRequest, Unavailable
+from lamella.service.config.sources import load_settings
+from lamella.snapshot.errors import InvalidRequest, InvalidSettings, Unavailable
 from support.forked_command import folder_of_command
 from support.ports import free_port
 
@@ -121,6 +123,25 @@ def test_a_forgotten_warehouse_stays_an_error_where_something_is_set(
     assert status == 2
     assert "the setting warehouse is missing" in one_line(text)
     assert not (tmp_path / "lamella").exists()
+
+
+@pytest.mark.parametrize(("given", "is_found"), [({"auth": True}, True), ({"catalog": "c.db"}, False)])
+def test_a_lake_that_is_there_is_the_warehouse_of_other_settings(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], is_found: bool
+) -> None:
+    """After `lamella serve` alone, access control can be turned on in the same folder; another catalog is not its."""
+    for name in [name for name in os.environ if name.startswith("LAMELLA_")]:
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(f"LAMELLA_{name.upper()}", str(value).lower())
+    if is_found:
+        assert load_settings(folder="lamella", lake="lamella").settings.warehouse == "lamella"
+    else:
+        with pytest.raises(InvalidSettings, match="the setting warehouse is missing"):
+            load_settings(folder="lamella", lake="lamella")
+    with pytest.raises(InvalidSettings, match="the setting warehouse is missing"):
+        load_settings(folder="lamella")
+    assert load_settings({"warehouse": "w"}, lake="lamella").settings.warehouse == "w"
 
 
 @pytest.mark.parametrize(

@@ -145,12 +145,12 @@ def test_a_catalog_goes_out_and_comes_in(run: Run, with_table: Path) -> None:
     assert "[already_exists]" in again.stderr
     dry = run("catalog", "import", str(file), "--dry-run")
     assert dry.exit_code == 0
-    assert "manifests of all 2 snapshots of 1 tables exist" in dry.stdout
+    assert "manifests of all 2 snapshots of 1 table exist" in dry.stdout
     other = str(with_table / "other.db")
     assert run("catalog", "import", str(file), "--catalog", other).exit_code == 0
     verified = run("catalog", "verify", "--catalog", other)
     assert verified.exit_code == 0
-    assert "1 tables, nothing is wrong" in verified.stdout
+    assert "1 table, nothing is wrong" in verified.stdout
     refused = run("catalog", "import", str(file), "--catalog", other)
     assert refused.exit_code == 1
     assert "[conflict]" in refused.stderr
@@ -181,7 +181,7 @@ def test_what_an_export_points_at_and_is_gone_is_reported(run: Run, with_table: 
     first.unlink()
     result = run("catalog", "import", str(with_table / "b"), "--catalog", str(with_table / "1.db"))
     assert result.exit_code == 0
-    assert re.search(r"db\.t +1 snapshots of its past", result.stdout)
+    assert re.search(r"db\.t +1 snapshot of its past", result.stdout)
     current.unlink()
     result = run("catalog", "import", str(with_table / "b"), "--catalog", str(with_table / "2.db"))
     assert result.exit_code == 1

@@ -281,7 +281,7 @@ def test_the_command_shows_and_changes_the_past(
     lines = shown(run("changes", "db.t", f"@{time - 1}", "--json")).splitlines()
     assert [json.loads(line)["snapshot_id"] for line in lines] == ids[2:]
     assert as_json("changes", "db.t", "v1", "v2", "--net", "--append-only")["operation"] == "net"
-    assert "1 blocks" in shown(run("rollback", "db.t", "v1", "--base", ids[3]))
+    assert "1 block" in shown(run("rollback", "db.t", "v1", "--base", ids[3]))
     assert as_json("rollback", "db.t", f"@{time}")["restored_snapshot_id"] == ids[2]
     assert shown(run("tag", "drop", "db.t", "v1")) == "tag v1 is dropped\n"
     assert as_json("tag", "drop", "db.t", "v2") == {}

@@ -65,9 +65,9 @@ def test_the_command_leads_an_index_through_its_life(world: World, table: TableA
     assert shown["coverage"]["indexed"] == BLOCKS
     world.numbers(folder := world.folder(), 1)
     table.register(folder)
-    assert f"1 blocks with {10} rows indexed" in run("refresh", "i").stdout
+    assert f"1 block with {10} rows indexed" in run("refresh", "i").stdout
     assert json.loads(run("refresh", "i", "--mode", "full", "--max-blocks", "2", "--json").stdout)["indexed"] == 5
-    assert "parts written" in run("optimise", "i").stdout
+    assert "written in place of" in run("optimise", "i").stdout
     assert "restore" in run("drop", "i").stdout
     assert "dropped" in run("list", "--dropped").stdout
     assert "in use" in run("restore", "i").stdout

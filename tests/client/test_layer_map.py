@@ -100,7 +100,7 @@ def test_the_picture_is_svg_without_markup_of_the_data(table: Table) -> None:
     assert len(bars) == 4
     texts = [bar.findtext(f"{SVG}title") for bar in bars]
     assert texts[0] == "0&.parquet: 2 rows, a from 0 to 10; some rows may match"
-    assert texts[3] == "3&.parquet: 1 rows, no a; no row matches: not read"
+    assert texts[3] == "3&.parquet: 1 row, no a; no row matches: not read"
     assert {bar.get("y") for bar in bars[:2]} == {"5", "18"}  # they overlap
     html = found._repr_html_()
     assert "3 of 4 blocks in 3 segments, by a" in html

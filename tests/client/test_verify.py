@@ -47,7 +47,7 @@ def test_findings_are_a_table_and_status_1() -> None:
     """Each with its object, and what to do."""
     result = answering(answer(FINDING))("verify", "db.t")
     assert result.exit_code == 1
-    for text in ("error", "block_missing", "s3://b/[x].parquet", "no such object", "restore the file", "1 findings"):
+    for text in ("error", "block_missing", "s3://b/[x].parquet", "no such object", "restore the file", "1 finding"):
         assert text in result.stdout
 
 

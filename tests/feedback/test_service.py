@@ -163,6 +163,6 @@ def test_the_commands_and_the_async_client_show_and_clear(lake: Lamella, folder:
     assert asyncio.run(facts()) == 3
     result = CliRunner().invoke(cli, ["feedback", "show", "f.shown", "--url", lake.url])
     assert result.exit_code == 0
-    assert "3 of 100,000 facts about 1 filters" in result.stdout
+    assert "3 of 100,000 facts about 1 filter" in result.stdout
     result = CliRunner().invoke(cli, ["feedback", "clear", "f.shown", "--url", lake.url])
     assert "3 facts deleted" in result.stdout

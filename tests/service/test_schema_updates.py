@@ -112,7 +112,7 @@ def test_all_columns_are_replaced_with_all_rows(world: World) -> None:
         update = msgspec.structs.replace(writer.update, cluster_key=ClusterUpdate(columns=("x",), kind="linear"))
         writer.update = update
         block = writer.block(x=pa.array([1.5, 2.5]), A=[5, 6])
-        with pytest.raises(CommitConflict, match="leaves 1 blocks"):
+        with pytest.raises(CommitConflict, match="leaves 1 block"):
             writer.commit(block, removed=files[:1], base_snapshot_id=writer.base, operation="overwrite")
         answer = writer.commit(block, removed=files, base_snapshot_id=writer.base, operation="overwrite")
         info = writer.table.info()

@@ -190,7 +190,7 @@ def test_a_namespace_with_a_view_is_not_dropped(catalog: SqlCatalog) -> None:
     """It is not empty; a view is not added while it is dropped."""
     view = new_view("v")
     catalog.create_view(view)
-    with pytest.raises(NamespaceNotEmpty, match="1 views"):
+    with pytest.raises(NamespaceNotEmpty, match="1 view"):
         catalog.drop_namespace("db", now_ms=9)
     catalog.drop_view(view)
     catalog.drop_namespace("db", now_ms=9)

@@ -17,9 +17,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from fixtures_server import ServerProcess, environment_of
 from lamella.client.http import Lamella
-from lamella.client.spark import attach, read, write
+from lamella.client.spark import attach, build_index, read, write
 from lamella.client.spark.datasource import LamellaDataSource, open_table
-from lamella.snapshot.errors import InvalidRequest, NamespaceNotFound, Unauthenticated
+from lamella.snapshot.errors import InvalidRequest, NamespaceNotFound, PermissionDenied, Unauthenticated
 from lamella.snapshot.tokens import key_sha256, key_text
 from lamella.snapshot.wire import Grant
 
@@ -182,3 +182,25 @@ def test_a_plan_needs_the_right_to_read_and_sends_no_key(spark: SparkSession, gu
         )
         assert key not in texts
         assert guarded not in texts
+
+
+def test_a_reader_writes_no_file_from_spark(spark: SparkSession, guarded: str) -> None:
+    """Writes, row changes and index builds are refused before executors write anything."""
+    with Lamella(guarded, token=ROOT_KEY) as lake:
+        lake.table("db.t").create_index("by_a", "value_set", "a")
+        reader = Lamella(guarded, token=lake.keys.create("reads", [Grant(role="read", namespace="db")]).key)
+        folder = Path(lake.table("db.t").info().location.removeprefix("file://"))
+    with reader:
+        before = sorted(folder.rglob("*"))
+        attach(spark, "reads", reader)
+        for statement in (
+            "INSERT INTO reads.db.t VALUES (11)",
+            "INSERT OVERWRITE reads.db.t VALUES (11)",
+            "UPDATE reads.db.t SET a = 12 WHERE a = 3",
+            "DELETE FROM reads.db.t WHERE a = 3",
+        ):
+            with pytest.raises(Exception, match="would need the role 'write'"):
+                spark.sql(statement).collect()
+        with pytest.raises(PermissionDenied, match="'maintain'"):
+            build_index(spark, reader, "db.t", "by_a")
+        assert sorted(folder.rglob("*")) == before

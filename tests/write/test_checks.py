@@ -164,7 +164,7 @@ def test_every_way_of_writing_from_python_refuses_a_violating_row(make_table: Ma
         lambda: table.overwrite(bad, read_snapshot_id=before.snapshot_id),
         lambda: table.upsert(bad, on=["b"]),
     ):
-        with pytest.raises(CheckViolation, match=r"CHECK \(a > 0\) is false for 1 rows, first where a = 0"):
+        with pytest.raises(CheckViolation, match=r"CHECK \(a > 0\) is false for 1 row, first where a = 0"):
             write()
     assert table.info() == before
     table.upsert([{"a": 7, "b": 1}], on=["b"])
@@ -196,7 +196,7 @@ def test_rows_that_come_while_a_constraint_is_added_are_checked(make_table: Make
     info = table.info()
     update = SchemaUpdate(changes=(AddCheck(name="c", condition="a > 0"),), base_schema_id=info.schema.schema_id)
     table.append(ints(-1))
-    with pytest.raises(NewMatches, match="blocks that were added meanwhile may hold matching rows"):
+    with pytest.raises(NewMatches, match="1 block added meanwhile may hold matching rows"):
         table.commit(base_snapshot_id=info.snapshot_id, operation="schema", schema_update=update)
     table.delete("a < 0")
     table.commit(base_snapshot_id=table.info().snapshot_id, operation="schema", schema_update=update)

@@ -12,7 +12,7 @@ import msgspec
 
 from lamella.snapshot.delete_policy import DeleteMode
 from lamella.snapshot.errors import InvalidRequest
-from lamella.snapshot.near_names import did_you_mean
+from lamella.snapshot.near_names import did_you_mean, near_member
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Whole = Annotated[int, msgspec.Meta(ge=0)]
@@ -402,7 +402,8 @@ def check_arguments(kind: JobKind, given: Mapping[str, Any], *, root: str = "$.a
     except msgspec.ValidationError as error:
         found = _ERROR_PATH.fullmatch(str(error))
         message, path = (found["message"], root + found["path"]) if found else (str(error), root)
-        raise InvalidRequest(f"{message} at {path}, for a job of kind {kind.name!r}", path=path) from error
+        near = near_member(error, kind.arguments, given)
+        raise InvalidRequest(f"{message} at {path}, for a job of kind {kind.name!r}", path=path, **near) from error
     plain: dict[str, Any] = msgspec.to_builtins(checked)
     return plain
 

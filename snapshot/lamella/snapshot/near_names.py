@@ -2,22 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
 
 #: With more names none is looked for: comparing them takes 10 microseconds each.
 MAX_NAMES: Final = 1_000
 _MAX_CHARACTERS: Final = 128
+#: Members of larger documents are not looked for.
+_MAX_BYTES: Final = 1 << 20
+#: How alike names must be, from 0 to 1.
+_SIMILARITY: Final = 0.6
+
+
+def near_name(wanted: str, known: Sequence[str], *, similarity: float = _SIMILARITY) -> str | None:
+    """Returns the nearest of ``known`` names; None: none is near. Case does not count.
+
+    ``known``: only names that the caller may see. ``similarity``: how alike they must be, from 0 to 1.
+    """
+    if len(known) > MAX_NAMES or len(wanted) > _MAX_CHARACTERS:
+        return None
+    by_lowered = {name.lower(): name for name in known}
+    near = get_close_matches(wanted.lower(), by_lowered, 1, similarity)
+    return by_lowered[near[0]] if near else None
 
 
 def did_you_mean(wanted: str, known: Sequence[str]) -> dict[str, str]:
     """Returns the member ``did_you_mean`` of an error's details with the nearest name; empty if none is near.
 
-    Case does not count. ``known``: only names that the caller may see.
+    ``known`` as in :func:`near_name`.
     """
-    if len(known) > MAX_NAMES or len(wanted) > _MAX_CHARACTERS:
+    near = near_name(wanted, known)
+    return {} if near is None else {"did_you_mean": near}
+
+
+_UNKNOWN_MEMBER: Final = re.compile(
+    r"Object contains unknown field `(?P<member>.*?)`(?: - at `\$(?P<path>.*)`)?", re.DOTALL
+)
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+
+
+def near_member(error: msgspec.ValidationError, kind: Any, document: bytes | msgspec.Raw | Any) -> dict[str, str]:
+    """Returns the member ``did_you_mean`` for an error about an unknown member of a JSON object; empty for other errors
+    and if none is near.
+
+    ``kind``: the type that the document should have. ``document``: JSON text, or the values decoded from it.
+    """
+    found = _UNKNOWN_MEMBER.fullmatch(str(error))
+    if found is None:
         return {}
-    by_lowered = {name.lower(): name for name in known}
-    near = get_close_matches(wanted.lower(), by_lowered, 1)
-    return {"did_you_mean": by_lowered[near[0]]} if near else {}
+    if isinstance(document, bytes | msgspec.Raw):
+        if len(bytes(document)) > _MAX_BYTES:
+            return {}
+        document = msgspec.json.decode(document)
+    steps = [match[1] or match[2] for match in _STEP.finditer(found["path"] or "")]
+    member = found["member"]
+    for struct, value in _objects(inspect.type_info(kind), document, steps):
+        if member in value:
+            names = [field.encode_name for field in struct.fields]
+            return did_you_mean(member, [name for name in names if name not in value])
+    return {}
+
+
+def _objects(
+    kind: inspect.Type, value: Any, steps: Sequence[str]
+) -> Iterator[tuple[inspect.StructType, dict[str, Any]]]:
+    """Yield the objects at a path with their types. The path does not say which value of a mapping it is about: all
+    are yielded."""
+    if isinstance(kind, inspect.Metadata):
+        yield from _objects(kind.type, value, steps)
+    elif isinstance(kind, inspect.UnionType):
+        for each in kind.types:
+            yield from _objects(each, value, steps)
+    elif isinstance(kind, inspect.StructType) and isinstance(value, dict):
+        if kind.tag_field is not None and value.get(kind.tag_field) != kind.tag:
+            return
+        if not steps:
+            yield kind, value
+        for field in kind.fields if steps else ():
+            if field.encode_name == steps[0] and field.encode_name in value:
+                yield from _objects(field.type, value[field.encode_name], steps[1:])
+    elif isinstance(kind, inspect.DictType) and isinstance(value, dict) and steps:
+        for each in value.values():
+            yield from _objects(kind.value_type, each, steps[1:])
+    elif isinstance(kind, inspect.ListType | inspect.VarTupleType) and isinstance(value, list | tuple):
+        for each in value[int(steps[0]) :][:1] if steps and steps[0].isdigit() else ():
+            yield from _objects(kind.item_type, each, steps[1:])

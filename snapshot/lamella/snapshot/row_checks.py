@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import CheckViolation, InvalidFilter, SchemaMismatch
 from lamella.snapshot.expression import read_filter
 from lamella.snapshot.row_filter import RowFilter
@@ -50,8 +51,8 @@ class RowChecks:
             if truth.false.any():
                 shown = _shown(columns, decides.columns, int(truth.false.argmax()))
                 raise CheckViolation(
-                    f"constraint {check.name!r} CHECK ({check.condition}) is false for {int(truth.false.sum())} rows,"
-                    f" first where {shown}",
+                    f"constraint {check.name!r} CHECK ({check.condition}) is false for "
+                    f"{counted(int(truth.false.sum()), 'row')}, first where {shown}",
                     constraint=check.name,
                 )
 

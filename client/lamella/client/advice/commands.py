@@ -7,7 +7,8 @@ import click
 from lamella.client.cli.arguments import key_option, values_of
 from lamella.client.cli.connection import Session, is_given, with_session
 from lamella.client.cli.failure import CommandFailure
-from lamella.client.cli.output import print_table, size_text, time_text
+from lamella.client.cli.output import option_words, print_table, size_text, time_text
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import (
     AdviceAnswer,
@@ -234,12 +235,14 @@ def clear(session: Session, table: str) -> None:
 
 def _show_candidates(answer: CandidatesAnswer) -> None:
     click.echo(
-        f"snapshot {answer.snapshot_id}, {answer.blocks_total:,} blocks: {answer.tried:,} changes tried on "
-        f"{answer.filters:,} filters"
+        f"snapshot {answer.snapshot_id}, {counted(answer.blocks_total, 'block')}: "
+        f"{counted(answer.tried, 'change')} tried on "
+        f"{counted(answer.filters, 'filter')}"
     )
     if answer.reported_blocks:
         click.echo(
-            f"readers reported no row in {answer.empty_blocks:,} of the {answer.reported_blocks:,} blocks that their "
+            f"readers reported no row in {answer.empty_blocks:,} of the "
+            f"{counted(answer.reported_blocks, 'block')} that their "
             "filters read"
         )
     if not answer.candidates:
@@ -249,22 +252,22 @@ def _show_candidates(answer: CandidatesAnswer) -> None:
         cost = _cost_words(each)
         if cost:
             click.echo(f"   cost: {cost}")
-        click.echo(f"   based on {'; '.join(each.rests_on)}")
+        click.echo(f"   based on {option_words('; '.join(each.rests_on))}")
         click.echo(f"   {each.command}")
     if answer.unpredicted:
         click.echo("cannot tell:")
     for each in answer.unpredicted:
-        click.echo(f"- {each.text}: {each.missing}")
+        click.echo(f"- {each.text}: {option_words(each.missing)}")
         click.echo(f"  {each.command}")
     for text, reason in answer.left_out.items():
-        click.echo(f"left out: {text}: {reason}")
+        click.echo(f"left out: {text}: {option_words(reason)}")
 
 
 def _cost_words(candidate: Candidate) -> str:
     cost = candidate.cost
     parts = []
     if cost.rewritten_bytes:
-        parts.append(f"{cost.blocks:,} blocks of {size_text(cost.rewritten_bytes)} are written anew")
+        parts.append(f"{counted(cost.blocks, 'block')} of {size_text(cost.rewritten_bytes)} to write anew")
     if cost.read_bytes:
         parts.append(f"blocks of {size_text(cost.read_bytes)} are read")
     if cost.index_bytes is None:
@@ -279,7 +282,7 @@ def scores_sentence(answer: AdviceAnswer) -> str:
     known = sum(each.score is not None for each in answer.scores)
     open_ended = sum(each.score is None and each.max_score - each.min_score >= 100 for each in answer.scores)
     between = len(answer.scores) - known - open_ended
-    looked = f"statistics of {answer.blocks_seen:,} of {answer.blocks_total:,} blocks"
+    looked = f"statistics of {answer.blocks_seen:,} of {counted(answer.blocks_total, 'block')}"
     if not answer.scores:
         return f"nothing is known: {looked} give no column a score"
     parts = [
@@ -298,16 +301,17 @@ def forecast_sentence(answer: WhatIfAnswer) -> str:
         return "nothing is known: there is no filter to try"
     if answer.then is None or not known:
         return f"nothing is known: what {_filters(count)} would read after the change cannot be predicted"
-    how = f"measured in {answer.blocks_read:,} blocks" if answer.measured else "estimated from statistics"
+    how = f"measured in {counted(answer.blocks_read, 'block')}" if answer.measured else "estimated from statistics"
     text = (
-        f"{how}: {_filters(known)} would read {answer.then.blocks:,.1f} of {answer.blocks_total:,} blocks on average, "
+        f"{how}: {_filters(known)} would read {answer.then.blocks:,.1f} of "
+        f"{counted(answer.blocks_total, 'block')} on average, "
         f"now {answer.now.blocks:,.1f}"
     )
     return text + (f"; nothing is known of {answer.unknown:,} of {_filters(count)}" if answer.unknown else "")
 
 
 def _filters(count: int) -> str:
-    return f"{count:,} filter{'' if count == 1 else 's'}"
+    return counted(count, "filter")
 
 
 def _show_scores(answer: AdviceAnswer) -> None:
@@ -333,23 +337,23 @@ def _show_scores(answer: AdviceAnswer) -> None:
                 _percent(each.skip_present),
                 _percent(each.skip_absent),
                 _size(each.size),
-                each.reason,
+                option_words(each.reason),
             )
             for each in answer.scores
         ],
         title="skipped by look-ups of single values",
     )
     for column, text in answer.rests_on.items():
-        click.echo(f"{column}: {text}")
+        click.echo(f"{column}: {option_words(text)}")
     for column, reason in answer.left_out.items():
-        click.echo(f"{column} left out: {reason}")
+        click.echo(f"{column} left out: {option_words(reason)}")
 
 
 def _show_forecast(answer: WhatIfAnswer) -> None:
     then = ("?", "?", "?") if answer.then is None else _cost(answer.then)
     rows = [("now", *_cost(answer.now)), ("then", *then)]
     click.echo(forecast_sentence(answer))
-    click.echo(f"snapshot {answer.snapshot_id}, {answer.blocks_total:,} blocks")
+    click.echo(f"snapshot {answer.snapshot_id}, {counted(answer.blocks_total, 'block')}")
     print_table(["on average", ("blocks", "right"), ("bytes", "right"), ("skipped", "right")], rows)
     if answer.size is not None:
         click.echo(f"the index takes about {_size(answer.size)}")
@@ -362,20 +366,20 @@ def _show_forecast(answer: WhatIfAnswer) -> None:
                 _percent(None if each.then is None else each.then.skip),
                 "" if each.if_absent is None else _percent(each.if_absent.skip),
                 each.filter,
-                each.reason,
+                option_words(each.reason),
             )
             for each in answer.filters
         ],
         title="skipped, filter by filter",
     )
-    click.echo("based on " + "; ".join(answer.rests_on))
+    click.echo("based on " + option_words("; ".join(answer.rests_on)))
     for text, reason in answer.left_out.items():
-        click.echo(f"left out: {text}: {reason}")
+        click.echo(f"left out: {text}: {option_words(reason)}")
 
 
 def _show_reasons(answer: WhyNotAnswer) -> None:
     click.echo(
-        f"snapshot {answer.snapshot_id}: of {answer.blocks_total:,} blocks, min/max bounds leave "
+        f"snapshot {answer.snapshot_id}: of {counted(answer.blocks_total, 'block')}, min/max bounds leave "
         f"{answer.after_bounds:,}, indexes {answer.after_indexes:,}"
     )
     if not answer.answers:

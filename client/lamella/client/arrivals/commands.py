@@ -16,6 +16,7 @@ from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import needs_extra, refused_lines
 from lamella.client.cli.output import size_text
 from lamella.client.http import Table
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import LamellaError, NotProven
 from lamella.snapshot.storage import FsspecStore
 from lamella.snapshot.storage.location import SUFFIX
@@ -169,12 +170,11 @@ class _Lines:
             return
         parts = []
         if answer.registered and answer.row_count is None:
-            parts.append(f"{answer.registered:,} files added or replaced in {self._table}")
+            parts.append(f"{counted(answer.registered, 'file')} added or replaced in {self._table}")
         elif answer.registered:
-            files = "file" if answer.registered == 1 else "files"
             size = size_text(answer.file_size_bytes or 0)
-            rows = f"{answer.row_count:,} rows ({size})"
-            parts.append(f"{answer.registered:,} {files} with {rows} registered in {self._table}")
+            rows = f"{counted(answer.row_count or 0, 'row')} ({size})"
+            parts.append(f"{counted(answer.registered, 'file')} with {rows} registered in {self._table}")
         elif answer.changed:
             parts.append(f"{self._table} refreshed")
         parts += [f"{answer.duplicates:,} in the table already"] if answer.duplicates else []

@@ -3,6 +3,7 @@ lists."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -17,6 +18,7 @@ from lamella.client.cli.service import (
     catalog_administration,
     with_settings,
 )
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest
 
 
@@ -42,7 +44,7 @@ def export_catalog(settings: ServiceSettings, file: str, output: RowFormat | Non
         DataWriter(form, err=file == "-").write(outcome)
         return
     click.echo(
-        f"{sum(outcome.rows.values()):,} rows of {len(outcome.rows)} tables, schema revision {outcome.schema_revision}",
+        f"{_amount(outcome.rows)}, schema revision {outcome.schema_revision}",
         err=True,
     )
 
@@ -145,7 +147,9 @@ def verify_catalog(
         DataWriter(form).write(results)
     else:
         wrong = sum(not result.is_clean for result in results)
-        click.echo(f"{len(results):,} tables" + (f", {wrong:,} with findings" if wrong else ", nothing is wrong"))
+        click.echo(
+            f"{counted(len(results), 'table')}" + (f", {wrong:,} with findings" if wrong else ", nothing is wrong")
+        )
     if any(not result.is_clean for result in results):
         raise click.exceptions.Exit(1)
 
@@ -159,10 +163,16 @@ def _check_manifests(found: Any, pointed: Any) -> Any:
     return import_module("lamella.service.backup.check").look_for(pointed, _store(found), threads=found.ingest_threads)
 
 
+def _amount(rows: Mapping[str, int]) -> str:
+    """Return how much of a lake a catalog holds; ``rows``: those of each table of its database."""
+    tables, snapshots = counted(rows.get("tables", 0), "table"), counted(rows.get("snapshots", 0), "snapshot")
+    return f"{tables} with {snapshots}, {counted(sum(rows.values()), 'row')} of the database in all"
+
+
 def _print_import(outcome: Any, seen: Any, warehouse_url: str, *, dry_run: bool) -> None:
     header = outcome.header
     click.echo(
-        f"{'read' if dry_run else 'imported'} {sum(outcome.rows.values()):,} rows of {len(outcome.rows)} tables, made "
+        f"{'read' if dry_run else 'imported'} {_amount(outcome.rows)}, made "
         f"{time_text(header.made_ms)} by Lamella {header.release}"
     )
     if header.warehouse != warehouse_url:
@@ -172,14 +182,16 @@ def _print_import(outcome: Any, seen: Any, warehouse_url: str, *, dry_run: bool)
     if seen is None:
         return
     if not seen.gone:
-        click.echo(f"the manifests of all {seen.snapshots:,} snapshots of {seen.tables:,} tables exist")
+        click.echo(
+            f"the manifests of all {counted(seen.snapshots, 'snapshot')} of {counted(seen.tables, 'table')} exist"
+        )
         return
     print_table(
         ["table", "what is missing"],
         [
             (
                 gone.table + (" (dropped)" if gone.is_dropped else ""),
-                f"{gone.snapshots:,} snapshots"
+                f"{counted(gone.snapshots, 'snapshot')}"
                 + (", THE CURRENT ONE among them" if gone.is_current else " of its past"),
             )
             for gone in seen.gone
@@ -192,8 +204,9 @@ def _print_verified(result: Any) -> None:
         click.echo(f"{result.table}: could not be checked: {result.error}")
         return
     click.echo(
-        f"{result.table}: {result.segments:,} segments, {result.blocks:,} blocks and {result.snapshots:,} snapshots "
-        f"checked; {'nothing is wrong' if result.is_clean else f'{len(result.findings):,} findings'}"
+        f"{result.table}: {counted(result.segments, 'segment')}, {counted(result.blocks, 'block')} and "
+        f"{counted(result.snapshots, 'snapshot')} "
+        f"checked; {'nothing is wrong' if result.is_clean else counted(len(result.findings), 'finding')}"
     )
     for finding in result.findings:
         if finding.severity != "info":

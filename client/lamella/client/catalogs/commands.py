@@ -16,6 +16,7 @@ from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure, needs_extra, refused_lines
 from lamella.client.cli.output import ShowBar, bar, is_watched, print_table
 from lamella.client.http.external import OnProgress
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import RefreshProgress
 
@@ -183,7 +184,11 @@ def _run(
         try:
             done.extend(import_tables(session.lake, catalog, include, exclude, options, on_table=on_table))
         except LamellaError as error:
-            said = f"{len(done):,} tables were done before" if done and not options.dry_run else None
+            said = (
+                f"{counted(len(done), 'table was', 'tables were')} done before"
+                if done and not options.dry_run
+                else None
+            )
             raise CommandFailure(error, done=said) from error
     answer = ImportAnswer(dry_run=options.dry_run, tables=tuple(done))
     if session.as_data:
@@ -236,7 +241,11 @@ def _shown(move: ShowBar, name: str, number: int, total: int) -> OnProgress:
 
     def show(found: RefreshProgress) -> None:
         if found.running:
-            files = f" ({found.phase} {found.files_done:,} of {found.files_total:,} files)" if found.files_total else ""
+            files = (
+                f" ({found.phase} {found.files_done:,} of {counted(found.files_total, 'file')})"
+                if found.files_total
+                else ""
+            )
             move(number, total, f"{name}{files}")
 
     return show

@@ -10,6 +10,7 @@ from lamella.client.cli.arguments import key_option, store_options
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import console, size_text
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import LamellaError, NamespaceNotFound, SchemaMismatch, TableNotFound
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Schema
@@ -105,9 +106,9 @@ def append(
     if session.as_data:
         session.emit(result)
     elif result.committed:
-        blocks = "block" if result.blocks == 1 else "blocks"
         click.echo(
-            f"{result.rows:,} rows in {result.blocks:,} {blocks} ({size_text(result.size_bytes)}) appended to {table},"
+            f"{counted(result.rows, 'row')} in {counted(result.blocks, 'block')} ({size_text(result.size_bytes)}) "
+            f"appended to {table},"
             f" snapshot {result.snapshot_id}"
         )
     else:

@@ -8,8 +8,9 @@ import click
 import msgspec
 
 from lamella.client.cli.connection import Session, with_session
-from lamella.client.cli.output import print_table, size_text, time_text
+from lamella.client.cli.output import option_words, print_table, size_text, time_text
 from lamella.client.cli.rewrite import EngineOptions, engine_options, job_context
+from lamella.snapshot.counts import counted
 from lamella.snapshot.wire import AutoAction, AutoBudget, AutoLedger, AutoPlan, AutoRule, CandidateGain
 
 if TYPE_CHECKING:
@@ -130,18 +131,23 @@ def _show_result(table: str, done: AutoResult) -> None:
 def _show_plan(table: str, plan: AutoPlan) -> None:
     if not plan.has_policy:
         click.echo(f"the policy of {table} has no rule auto; this is what one without members would decide")
-    click.echo(f"snapshot {plan.snapshot_id}, {plan.filters:,} filters. {_budget_words(plan.budget)}")
+    click.echo(f"snapshot {plan.snapshot_id}, {counted(plan.filters, 'filter')}. {_budget_words(plan.budget)}")
     if plan.blocked:
         click.echo(f"nothing is begun now: {plan.blocked}")
     for each in plan.verdicts:
         click.echo(f"{_LABELS.get(each.decision, each.decision)}: {each.candidate.text}.")
-        click.echo(f"   {each.reason}")
+        click.echo(f"   {option_words(each.reason)}")
         if each.decision != "unknown":
             click.echo(f"   {each.candidate.command}")
     if not plan.verdicts:
         click.echo("no change is known to help")
+    if not plan.filters:
+        click.echo(
+            "no filters are recorded: prunes record them unless the setting record_prunes or the table's property "
+            "lamella.record_prunes is off"
+        )
     for text, reason in plan.left_out.items():
-        click.echo(f"left out: {text}: {reason}")
+        click.echo(f"left out: {text}: {option_words(reason)}")
 
 
 _LABELS = {

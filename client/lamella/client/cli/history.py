@@ -17,6 +17,7 @@ from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import print_table, size_text, time_text
 from lamella.snapshot import wire
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import LamellaError
 
 
@@ -234,8 +235,9 @@ def rollback(session: Session, table: str, snapshot: str, time_zone: str, base: 
         session.emit(done)
         return
     click.echo(
-        f"snapshot {done.snapshot_id} has the {done.block_count:,} blocks ({done.row_count:,} rows) of "
-        f"{done.restored_snapshot_id}: {done.added:,} blocks added again, {done.removed:,} removed"
+        f"snapshot {done.snapshot_id} has the {counted(done.block_count, 'block')} "
+        f"({counted(done.row_count, 'row')}) of "
+        f"{done.restored_snapshot_id}: {counted(done.added, 'block')} added again, {done.removed:,} removed"
     )
 
 
@@ -298,7 +300,7 @@ def _show(changes: wire.SnapshotChanges, left: int) -> int:
     """Print one snapshot's changes with at most ``left`` blocks; returns how many more may be listed."""
     click.echo(
         f"{time_text(changes.timestamp_ms)} {changes.operation} {changes.snapshot_id}: "
-        f"{len(changes.added):,} blocks added, {len(changes.removed):,} removed"
+        f"{counted(len(changes.added), 'block')} added, {len(changes.removed):,} removed"
     )
     blocks = [("+", block) for block in changes.added] + [("-", block) for block in changes.removed]
     if blocks[:left]:

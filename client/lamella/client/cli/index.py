@@ -12,6 +12,7 @@ import msgspec
 from lamella.client.cli.arguments import values_of
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.output import bar, percent, print_table, size_text, spinner, time_text
+from lamella.snapshot.counts import counted
 from lamella.snapshot.wire import Coverage, IndexInfo, OptimiseAnswer, RefreshAnswer
 
 #: At most this many skipped blocks are listed for people; ``--json`` lists all.
@@ -146,8 +147,9 @@ def refresh(session: Session, table: str, name: str, mode: Any, max_blocks: int 
         session.emit(answer)
     else:
         click.echo(
-            f"{answer.indexed:,} blocks with {answer.row_count:,} rows indexed, {answer.parts:,} parts of "
-            f"{size_text(answer.size_bytes)}; {len(answer.left_out):,} blocks left out"
+            f"{counted(answer.indexed, 'block')} with {counted(answer.row_count, 'row')} indexed, "
+            f"{counted(answer.parts, 'part')} of "
+            f"{size_text(answer.size_bytes)}; {counted(len(answer.left_out), 'block')} left out"
         )
         if answer.coverage is not None:
             click.echo(_coverage_text(answer.coverage))
@@ -168,9 +170,12 @@ def optimise(session: Session, table: str, name: str) -> None:
     if session.as_data:
         session.emit(answer)
         return
-    click.echo(f"{answer.regrouped:,} parts written in place of {answer.moved_from:,}")
+    click.echo(f"{counted(answer.regrouped, 'part')} written in place of {answer.moved_from:,}")
     if answer.lost:
-        click.echo(f"{answer.lost:,} blocks were in parts that cannot be read: refresh the index", err=True)
+        click.echo(
+            f"{counted(answer.lost, 'block was', 'blocks were')} in parts that cannot be read: refresh the index",
+            err=True,
+        )
 
 
 @index.command("drop")
@@ -232,7 +237,7 @@ def _indexed(coverage: Coverage | None) -> str:
 
 
 def _coverage_text(coverage: Coverage) -> str:
-    text = f"{coverage.indexed:,} of {coverage.blocks:,} blocks indexed, {coverage.not_indexed:,} not"
+    text = f"{coverage.indexed:,} of {counted(coverage.blocks, 'block')} indexed, {coverage.not_indexed:,} not"
     if coverage.stale:
         text += f" ({coverage.stale:,} of them replaced since)"
     if coverage.unused_entries:
@@ -273,6 +278,6 @@ def _optimise_progress() -> Iterator[Callable[[OptimiseAnswer], None]]:
         def show(part: OptimiseAnswer) -> None:
             nonlocal made
             made += part.regrouped
-            say(f"{made:,} parts written, {part.remaining:,} groups left")
+            say(f"{counted(made, 'part')} written, {counted(part.remaining, 'group')} left")
 
         yield show

@@ -24,6 +24,8 @@ from lamella.client.cli.connection import (
 )
 from lamella.client.cli.output import bar, print_table, time_text
 from lamella.client.http import NO_RETRY
+from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.near_names import near_member
 from lamella.snapshot.wire import (
     JobInfo,
     JobKindList,
@@ -408,10 +410,13 @@ def policy() -> None:
 @with_session()
 def set_policy(session: Session, table: str, document: BinaryIO) -> None:
     """Set a table's policy from a JSON FILE (-: standard input); replaces the current one."""
+    data = document.read()
     try:
-        definition = msgspec.json.decode(document.read(), type=Policy)
+        definition = msgspec.json.decode(data, type=Policy)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"not a policy: {error}", param_hint="FILE") from error
+        near = near_member(error, Policy, data) if isinstance(error, msgspec.ValidationError) else {}
+        problem = InvalidRequest(f"not a policy: {error}", **near)
+        raise click.BadParameter(str(problem), param_hint="FILE") from error
     _show_policy(session, table, session.lake.table(table).set_policy(definition))
 
 

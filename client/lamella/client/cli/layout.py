@@ -8,6 +8,7 @@ import click
 
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.output import percent, print_table, size_text, spinner
+from lamella.snapshot.counts import counted
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema.column import split_key
 from lamella.snapshot.wire import ClusteringAnswer, DepthFigures, RegroupAnswer
@@ -124,7 +125,7 @@ def regroup(
         def show(part: RegroupAnswer) -> None:
             nonlocal replaced
             replaced += part.replaced
-            say(f"{replaced:,} segments replaced, about {part.remaining:,} to go")
+            say(f"{counted(replaced, 'segment')} replaced, about {part.remaining:,} to go")
 
         done = session.lake.table(table).regroup(
             _names(by, kind),
@@ -140,7 +141,8 @@ def regroup(
         return
     would = "would be" if dry_run else "were"
     click.echo(
-        f"{done.replaced:,} segments with {done.blocks:,} blocks {would} replaced by {done.made:,}: {done.reason}"
+        f"{counted(done.replaced, 'segment')} with {counted(done.blocks, 'block')} {would} replaced by "
+        f"{done.made:,}: {done.reason}"
     )
     click.echo(
         f"predicted: a look-up opens {done.predicted_before:,.1f} segments before, {done.predicted_after:,.1f} after"
@@ -150,7 +152,11 @@ def regroup(
             f"measured: a look-up opened {done.measured_before:,.1f} segments before, {done.measured_after:,.1f} now"
         )
     if done.given_up:
-        click.echo(f"{done.given_up:,} groups were skipped because another writer changed their segments", err=True)
+        click.echo(
+            f"{counted(done.given_up, 'group was', 'groups were')} skipped because another writer changed "
+            "their segments",
+            err=True,
+        )
 
 
 def _names(by: str | None, kind: ClusterKind | None) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import click
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import bar, print_table, size_text, spinner, time_text
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import ExpiredBytes, Finding, HealthFinding, TableHealth, VacuumAnswer, VerifyAnswer
 
@@ -98,7 +99,8 @@ def _print_vacuum(answer: VacuumAnswer) -> None:
         click.echo(f"dropped table {table} {'is' if answer.executed else 'would be'} purged")
     total = answer.deleted
     click.echo(
-        f"{total.objects:,} objects ({size_text(total.size_bytes)}) {would}deleted; {answer.live.objects:,} needed, "
+        f"{counted(total.objects, 'object')} ({size_text(total.size_bytes)}) {would}deleted; "
+        f"{answer.live.objects:,} needed, "
         f"{answer.young.objects:,} younger than {time_text(answer.before_ms)}, {answer.unknown.objects:,} not Lamella's"
     )
     for location in answer.unknowns:
@@ -119,7 +121,7 @@ def _vacuum_progress(execute: bool) -> Iterator[Callable[[VacuumAnswer], None]]:
             nonlocal checked_objects, deleted
             deleted += part.deleted.objects
             checked_objects += part.deleted.objects + part.live.objects + part.young.objects + part.unknown.objects
-            say(f"{checked_objects:,} objects checked, {deleted:,} {verb}")
+            say(f"{counted(checked_objects, 'object')} checked, {deleted:,} {verb}")
 
         yield show
 
@@ -208,19 +210,21 @@ def _print_verify(table: str, answer: VerifyAnswer, seed: int | None) -> None:
         click.echo(f"and {total - min(len(answer.findings), MAX_LISTED_FINDINGS):,} more")
     checked = answer.checked
     click.echo(
-        f"{table}, snapshot {answer.snapshot_id}: {checked.segments:,} segments, {checked.blocks:,} blocks, "
-        f"{checked.files:,} files and {checked.snapshots:,} snapshots checked"
+        f"{table}, snapshot {answer.snapshot_id}: {counted(checked.segments, 'segment')}, "
+        f"{counted(checked.blocks, 'block')}, "
+        f"{counted(checked.files, 'file')} and {counted(checked.snapshots, 'snapshot')} checked"
     )
     if seed is not None:
         click.echo(
-            f"{checked.values:,} values of {checked.blocks_read:,} blocks read, {checked.filters:,} filters compared "
+            f"{counted(checked.values, 'value')} of {counted(checked.blocks_read, 'block')} read, "
+            f"{counted(checked.filters, 'filter')} compared "
             f"({checked.filters_left_out:,} left out), seed {seed}"
         )
     repaired = sum(finding.repaired for finding in answer.findings)
     if not total:
         click.echo("nothing is wrong")
     else:
-        click.echo(f"{total:,} findings" + (f", {repaired:,} of them repaired" if repaired else ""))
+        click.echo(f"{counted(total, 'finding')}" + (f", {repaired:,} of them repaired" if repaired else ""))
 
 
 def _finding_row(finding: Finding) -> tuple[str, ...]:
@@ -264,7 +268,7 @@ def print_health(table: str, answer: TableHealth) -> None:
 
 def _moment_text(answer: TableHealth) -> str:
     count = answer.commits_since
-    behind = "the current one" if not count else f"{count:,} commit{'' if count == 1 else 's'} ago"
+    behind = "the current one" if not count else f"{counted(count, 'commit')} ago"
     return f"as of snapshot {answer.snapshot_id} ({behind}), measured at {time_text(answer.measured_ms)}"
 
 

@@ -123,3 +123,8 @@ def spinner(doing: str) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=console(stderr=True), disable=not is_watched(), transient=True) as shown:
         task = shown.add_task(doing)
         yield lambda text: shown.update(task, description=text)
+
+
+def option_words(text: str) -> str:
+    """Return a reason of an advice with the command's option where the service names the member of its request."""
+    return text.replace("repeat the request with sample_blocks", "repeat the command with --sample")

@@ -23,6 +23,7 @@ from lamella.client.cli.output import Justify, percent, print_table, size_text, 
 from lamella.client.cli.rows import write_rows
 from lamella.client.http import AggregateResult, PruneResult, Table
 from lamella.client.http.results import python_value
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.schema import parse_type
 from lamella.snapshot.stats import Bound
@@ -117,8 +118,9 @@ def prune(
         _show_prune(answer, show, session.lake.table(table))
     if answer.unresolved is not None:
         raise click.ClickException(
-            f"the time budget of --max-ms ran out: {len(answer.unresolved):,} segments with "
-            f"{_unresolved_blocks(answer):,} blocks were not checked, and all of them must be read; "
+            f"the time budget of --max-ms ran out: {counted(len(answer.unresolved), 'segment')} with "
+            f"{counted(_unresolved_blocks(answer), 'block was', 'blocks were')} not checked, and all of "
+            "them must be read; "
             "to prune them too, repeat with more time, or prune only these segments over HTTP (unresolved)"
         )
 
@@ -140,7 +142,7 @@ def _show_prune(answer: PruneResult, limit: int, table: Table) -> None:
     blocks = answer.block_count + _unresolved_blocks(answer)
     size_bytes = answer.size_bytes + sum(segment.file_size_bytes for segment in unresolved_segments)
     click.echo(
-        f"read {'at most ' if unresolved_segments else ''}{blocks:,} of {report.blocks_total:,} blocks "
+        f"read {'at most ' if unresolved_segments else ''}{blocks:,} of {counted(report.blocks_total, 'block')} "
         f"({percent(blocks, report.blocks_total)}), "
         f"{size_text(size_bytes)} of {size_text(report.bytes_total)} "
         f"({percent(size_bytes, report.bytes_total)})"
@@ -169,10 +171,13 @@ def _show_stages(answer: PruneResult) -> None:
     report = answer.report
     if report.limit is not None:
         enough = "enough" if report.limit.decided else "not enough"
-        rows = f"{report.limit.certain_rows:,} rows are proven to match, {enough} for the limit of"
+        rows = f"{counted(report.limit.certain_rows, 'row is', 'rows are')} proven to match, {enough} for the limit of"
         click.echo(f"limit    {rows} {report.limit.limit:,}")
     if answer.unresolved is not None:
-        left = f"{len(answer.unresolved):,} segments with {_unresolved_blocks(answer):,} blocks were not checked"
+        left = (
+            f"{counted(len(answer.unresolved), 'segment')} with "
+            f"{counted(_unresolved_blocks(answer), 'block was', 'blocks were')} not checked"
+        )
         click.echo(f"time     ran out: {left}; they are not listed below")
     if answer.residuals is not None:
         print_table(
@@ -334,8 +339,9 @@ def _changes(answer: DiffAnswer) -> list[dict[str, Any]]:
 def _show_diff(answer: DiffAnswer, show: int) -> None:
     click.echo(f"from {answer.from_snapshot_id} to {answer.to_snapshot_id}")
     click.echo(
-        f"{len(answer.added):,} blocks added, {len(answer.removed):,} removed, {answer.unchanged_blocks:,} unchanged; "
-        f"{answer.segments_read:,} segments read, {answer.segments_skipped:,} shared and skipped"
+        f"{counted(len(answer.added), 'block')} added, {len(answer.removed):,} removed, "
+        f"{answer.unchanged_blocks:,} unchanged; "
+        f"{counted(answer.segments_read, 'segment')} read, {answer.segments_skipped:,} shared and skipped"
     )
     blocks = [("+", block) for block in answer.added] + [("-", block) for block in answer.removed]
     if blocks[:show]:
@@ -439,7 +445,8 @@ def aggregate(
         size_bytes = sum(block.file_size for block in found.scan)
         raise click.ClickException(
             "statistics do not determine the result, which lies within these bounds: "
-            f"the rows of {len(found.scan):,} blocks ({size_text(size_bytes)}) do; without --no-scan they are read"
+            f"the rows of {counted(len(found.scan), 'block')} ({size_text(size_bytes)}) do; without "
+            "--no-scan they are read"
         )
 
 
@@ -458,7 +465,7 @@ def _show_aggregate(answer: AggregateAnswer, read: Sequence[PrunedBlock] = ()) -
         click.echo("bounds of the result, from statistics")
     elif read:
         size_bytes = sum(block.file_size for block in read)
-        click.echo(f"exact, from statistics and the rows of {len(read):,} blocks ({size_text(size_bytes)})")
+        click.echo(f"exact, from statistics and the rows of {counted(len(read), 'block')} ({size_text(size_bytes)})")
     else:
         click.echo("exact, from statistics")
     print_table(headings, rows)

@@ -13,6 +13,7 @@ from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure, refused_lines
 from lamella.client.cli.output import bar, console, is_watched, size_text
 from lamella.client.http.external import OnProgress
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import BlocksRefused, DuplicateBlock, LamellaError
 from lamella.snapshot.wire import (
     ExternalSource,
@@ -87,11 +88,13 @@ def register(
     if session.as_data:
         session.emit(answer)
     else:
-        files = "file" if answer.registered == 1 else "files"
         click.echo(
-            f"{answer.registered:,} {files} with {answer.row_count:,} rows ({size_text(answer.file_size_bytes)}) "
+            f"{counted(answer.registered, 'file')} with {counted(answer.row_count, 'row')} "
+            f"({size_text(answer.file_size_bytes)}) "
             f"registered in {table}, snapshot {answer.snapshot_id}"
         )
+        for note in answer.notes:
+            click.echo(f"note: {note}", err=True)
         if answer.refused:
             click.echo(f"{len(answer.refused):,} refused:", err=True)
             for line in refused_lines([msgspec.structs.asdict(r) for r in answer.refused]):
@@ -116,7 +119,7 @@ def _register(send: Callable[[Sequence[str]], RegisterAnswer], batches: list[lis
         except LamellaError as error:
             count = sum(a.registered for a in done)
             raise CommandFailure(
-                error, done=f"{count:,} files of earlier batches are registered" if done else None
+                error, done=f"{counted(count, 'file')} of earlier batches registered" if done else None
             ) from error
         else:
             done.append(answer)
@@ -130,6 +133,7 @@ def _register(send: Callable[[Sequence[str]], RegisterAnswer], batches: list[lis
         row_count=sum(a.row_count for a in done),
         file_size_bytes=sum(a.file_size_bytes for a in done),
         refused=tuple(refused),
+        notes=done[-1].notes,
     )
 
 
@@ -245,14 +249,14 @@ def _print_refresh(session: Session, table: str, answer: RefreshTableAnswer) -> 
         session.emit(answer)
         return
     counts = f"{answer.added:,} added, {answer.removed:,} removed, {answer.replaced:,} replaced"
-    columns = f", {answer.schema_changes:,} changes of columns" if answer.schema_changes else ""
+    columns = f", {counted(answer.schema_changes, 'change')} of columns" if answer.schema_changes else ""
     rest = f"{counts}, {answer.unchanged:,} unchanged{columns}"
     if answer.mode == "dry_run":
         click.echo(f"{table} would have: {rest}")
     elif answer.changed:
         click.echo(f"{table}: {rest}, snapshot {answer.snapshot_id}")
     else:
-        click.echo(f"{table} is up to date: {answer.unchanged:,} files")
+        click.echo(f"{table} is up to date: {counted(answer.unchanged, 'file')}")
     if answer.refused:
         click.echo(f"{len(answer.refused):,} refused:", err=True)
         for line in refused_lines([msgspec.structs.asdict(each) for each in answer.refused]):

@@ -15,6 +15,7 @@ from lamella.client.cli.arguments import pairs_of, store_options
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import needs_extra
 from lamella.client.cli.output import print_table, size_text
+from lamella.snapshot.counts import counted
 
 if TYPE_CHECKING:
     from lamella.client.jobs.analyze import AnalyzeResult
@@ -237,7 +238,7 @@ def delete(
         session.emit(done)
         return
     click.echo(
-        f"{done.rows:,} rows deleted: {done.dropped:,} blocks dropped unread, {done.read:,} read, "
+        f"{counted(done.rows, 'row')} deleted: {counted(done.dropped, 'block')} dropped unread, {done.read:,} read, "
         f"{done.vectors:,} with deletion vectors, {done.rewritten:,} rewritten; snapshot {done.snapshot_id}"
     )
 
@@ -274,7 +275,8 @@ def update(
         session.emit(done)
         return
     click.echo(
-        f"{done.rows_updated:,} rows changed: {done.blocks_read:,} blocks read, {done.blocks_with_vectors:,} with"
+        f"{counted(done.rows_updated, 'row')} changed: {counted(done.blocks_read, 'block')} read, "
+        f"{done.blocks_with_vectors:,} with"
         f" deletion vectors, {done.blocks_removed:,} rewritten; snapshot {done.snapshot_id}"
     )
 
@@ -340,15 +342,20 @@ def _show(done: RewriteResult) -> None:
         click.echo(done.reason or "nothing to do")
     else:
         click.echo(
-            f"{done.blocks_before:,} blocks ({size_text(done.bytes_before)}) became {done.blocks_after:,} "
-            f"({size_text(done.bytes_after)}), {done.rows:,} rows, in {done.tasks:,} tasks; snapshot {done.snapshot_id}"
+            f"{counted(done.blocks_before, 'block')} ({size_text(done.bytes_before)}) became {done.blocks_after:,} "
+            f"({size_text(done.bytes_after)}), {counted(done.rows, 'row')}, in "
+            f"{counted(done.tasks, 'task')}; snapshot {done.snapshot_id}"
         )
     if done.conflicts:
-        click.echo(f"{done.conflicts:,} tasks were dropped because another writer changed their blocks")
+        click.echo(
+            f"{counted(done.conflicts, 'task was', 'tasks were')} dropped because another writer changed their blocks"
+        )
     for failure in done.failures:
-        click.echo(f"left: {len(failure.blocks)} blocks, {failure.reason}", err=True)
+        click.echo(f"left: {counted(len(failure.blocks), 'block')}, {failure.reason}", err=True)
     if done.remaining_blocks or done.remaining_bytes:
-        click.echo(f"left for later runs: about {done.remaining_blocks:,} blocks, {size_text(done.remaining_bytes)}")
+        click.echo(
+            f"left for later runs: about {counted(done.remaining_blocks, 'block')}, {size_text(done.remaining_bytes)}"
+        )
 
 
 def _show_analyzed(done: AnalyzeResult) -> None:
@@ -356,17 +363,18 @@ def _show_analyzed(done: AnalyzeResult) -> None:
         click.echo("no block got better statistics")
     else:
         click.echo(
-            f"{done.blocks:,} blocks ({size_text(done.file_bytes)}) with {done.rows:,} rows got statistics of their"
+            f"{counted(done.blocks, 'block')} ({size_text(done.file_bytes)}) with "
+            f"{counted(done.rows, 'row')} got statistics of their"
             f" values; snapshot {done.snapshot_id}"
         )
     if done.conflicts:
-        click.echo(f"{done.conflicts:,} blocks were left because another writer changed them")
+        click.echo(f"{counted(done.conflicts, 'block was', 'blocks were')} left because another writer changed them")
     for failure in done.failures[:MAX_LISTED]:
         click.echo(f"left: {failure.location}: {failure.reason}", err=True)
     if len(done.failures) > MAX_LISTED:
         click.echo(f"and {len(done.failures) - MAX_LISTED:,} more", err=True)
     if done.remaining_blocks:
-        click.echo(f"left for later runs: {done.remaining_blocks:,} blocks")
+        click.echo(f"left for later runs: {counted(done.remaining_blocks, 'block')}")
 
 
 def _show_plan(session: Session, planned: PlanAnswer) -> None:
@@ -394,6 +402,6 @@ def _show_plan(session: Session, planned: PlanAnswer) -> None:
             ("bytes saved", "right"),
         ],
         rows,
-        title=f"{len(planned.tasks):,} tasks",
+        title=f"{counted(len(planned.tasks), 'task')}",
     )
     click.echo(planned.reason)

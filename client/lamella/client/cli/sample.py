@@ -12,6 +12,7 @@ from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import CommandFailure
 from lamella.client.cli.output import print_table, size_text
 from lamella.client.cli.rows import write_rows
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import LamellaError
 from lamella.snapshot.wire import MAX_SAMPLE_BLOCKS, MAX_SAMPLE_ROWS, SampleAnswer, SampleBound
 
@@ -96,7 +97,8 @@ def _show(answer: SampleAnswer) -> None:
         click.echo()
     selected, total = f"{answer.blocks_selected:,}", f"{answer.blocks_total:,}"
     click.echo(
-        f"{len(answer.rows):,} rows; {answer.blocks_read:,} of {selected} blocks that may have rows were read, of "
+        f"{counted(len(answer.rows), 'row')}; {answer.blocks_read:,} of {selected} blocks that may have "
+        "rows were read, of "
         f"{total} in the table, {size_text(answer.bytes_read)}"
     )
     click.echo("these are all rows" if answer.stopped is None else f"not all rows: {_ENDED_BY[answer.stopped]}")

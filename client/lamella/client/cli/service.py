@@ -52,10 +52,13 @@ _NAMES = ("warehouse", "catalog", "host", "port", "workers", "insecure")
 class ServiceSettings:
     """The settings given as options; others come from the environment and from files."""
 
-    def __init__(self, config: str | None, given: dict[str, Any], folder: str | None = None) -> None:
-        """``folder``: the warehouse where nothing is set."""
+    def __init__(
+        self, config: str | None, given: dict[str, Any], folder: str | None = None, lake: str | None = None
+    ) -> None:
+        """``folder``: the warehouse where nothing is set; ``lake``: an existing one, where no other is set."""
         self._config = config
         self._folder = folder
+        self._lake = lake
         self._given = given
 
     def load(self, **more: Any) -> Any:
@@ -65,7 +68,9 @@ class ServiceSettings:
         with needs_extra("service"):
             configuration = import_module("lamella.service.config.sources")
         try:
-            return configuration.load_settings({**self._given, **more}, config=self._config, folder=self._folder)
+            return configuration.load_settings(
+                {**self._given, **more}, config=self._config, folder=self._folder, lake=self._lake
+            )
         except InvalidSettings as error:
             raise click.UsageError("; ".join(error.details["problems"])) from error
 
@@ -84,8 +89,8 @@ def with_settings(
             # A flag that is not given sets nothing.
             given["insecure"] = given["insecure"] or None
             # What looks at a catalog finds that of `lamella serve` alone, and makes none.
-            folder = FOLDER if server or Path(FOLDER, CATALOG).is_file() else None
-            function(ServiceSettings(config, given, folder), *args, **kwargs)
+            lake = FOLDER if Path(FOLDER, CATALOG).is_file() else None
+            function(ServiceSettings(config, given, FOLDER if server else None, lake), *args, **kwargs)
 
         decorated: Callable[..., None] = command
         for option in reversed(options):
@@ -101,9 +106,10 @@ def with_settings(
 def serve(settings: ServiceSettings, as_json: bool) -> None:
     """Run the service until it is stopped.
 
-    Without any setting it serves the folder `lamella` below the current one, and makes it if it is missing. Every
-    setting can also be set by an environment variable, LAMELLA_WAREHOUSE and so on, or in a configuration file;
-    see docs/settings.md. An option overrides both. Needs lamella[service].
+    Without any setting it serves the folder `lamella` below the current one, and makes it if it is missing. A lake that
+    is there already is also served with other settings, unless they name a warehouse or a catalog. Every setting can
+    also be set by an environment variable, LAMELLA_WAREHOUSE and so on, or in a configuration file; see
+    docs/settings.md. An option overrides both. Needs lamella[service].
     """
     gc.disable()  # loading makes no garbage; the service enables the collector when it has started
     try:
@@ -113,8 +119,10 @@ def serve(settings: ServiceSettings, as_json: bool) -> None:
         if loaded.origins["warehouse"].kind == "default":
             used = loaded.settings
             _require_lake(Path(used.warehouse).absolute())
+            is_set = any(each.kind not in ("default", "option") for each in loaded.origins.values())
+            where = f"{Path(used.warehouse).absolute()} on http://{used.host}:{used.port}"
             click.echo(
-                f"no settings: serving the lake in {Path(used.warehouse).absolute()} on http://{used.host}:{used.port}",
+                f"{'no warehouse is set' if is_set else 'no settings'}: serving the lake in {where}",
                 err=True,
             )
         with needs_extra("service"):

@@ -15,6 +15,7 @@ from lamella.client.cli.arguments import key_option, location_of, pairs_of, snap
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.output import print_table, size_text, time_text
 from lamella.snapshot import wire
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidSchema
 from lamella.snapshot.manifest import ClusterKind
 from lamella.snapshot.schema import Column, Schema
@@ -31,6 +32,7 @@ from lamella.snapshot.schema.evolution import (
     SetShredding,
     WidenColumn,
 )
+from lamella.snapshot.schema.spark_types import spark_notes
 
 
 @click.group()
@@ -180,6 +182,8 @@ def create_table(
         session.emit(made)
     else:
         click.echo(f"table {made.namespace}.{made.name} is at {made.location}")
+        for note in spark_notes(made.schema):
+            click.echo(f"note: {note}", err=True)
 
 
 @tables.command("show")
@@ -198,7 +202,7 @@ def show_table(session: Session, table: str) -> None:
             ("location", info.location),
             ("snapshot", f"{info.snapshot_id} of {time_text(info.timestamp_ms)}"),
             ("rows", rows_text(info)),
-            ("blocks", f"{info.block_count:,} in {info.segment_count:,} segments"),
+            ("blocks", f"{info.block_count:,} in {counted(info.segment_count, 'segment')}"),
             ("size", size_text(info.file_size_bytes)),
             ("cluster key", f"{', '.join(info.cluster_key)} ({info.cluster_kind})" if info.cluster_key else "none"),
             ("properties", _properties(info.properties) or "none"),
@@ -220,7 +224,8 @@ def rows_text(info: wire.TableInfo) -> str:
     if info.live_row_count is None:
         return f"{info.row_count:,} in the files; the number of deleted ones is not known"
     return (
-        f"{info.live_row_count:,} ({info.row_count - info.live_row_count:,} deleted in {info.deletes_count:,} blocks)"
+        f"{info.live_row_count:,} ({info.row_count - info.live_row_count:,} deleted in "
+        f"{counted(info.deletes_count, 'block')})"
     )
 
 
@@ -282,7 +287,7 @@ def undrop_table(session: Session, table: str, table_id: str | None, as_name: st
     if session.as_data:
         session.emit(info)
     else:
-        click.echo(f"table {info.namespace}.{info.name} is restored, with {info.row_count:,} rows")
+        click.echo(f"table {info.namespace}.{info.name} is restored, with {counted(info.row_count, 'row')}")
 
 
 @click.command()

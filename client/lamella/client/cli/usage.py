@@ -9,6 +9,7 @@ import click
 from lamella.client.cli.arguments import since_option
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.output import percent, print_table, size_text, time_text
+from lamella.snapshot.counts import counted
 from lamella.snapshot.wire import AuditList, FeedbackCleared, PruneRate, ServiceRate
 
 
@@ -121,7 +122,7 @@ def show_feedback(session: Session, table: str) -> None:
         return
     state = "is used" if answer.enabled else "is not used: it is disabled for the service or the table"
     click.echo(
-        f"{table}: {answer.facts:,} of {answer.max_facts:,} facts about {answer.filters:,} filters, "
+        f"{table}: {answer.facts:,} of {counted(answer.max_facts, 'fact')} about {counted(answer.filters, 'filter')}, "
         f"{size_text(answer.size_bytes)} of {size_text(answer.max_bytes)}; feedback {state}"
     )
 
@@ -135,4 +136,4 @@ def clear_feedback(session: Session, table: str) -> None:
     if session.as_data:
         session.emit(FeedbackCleared(facts=count))
     else:
-        click.echo(f"{table}: {count:,} facts deleted")
+        click.echo(f"{table}: {counted(count, 'fact')} deleted")

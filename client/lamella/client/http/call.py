@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.near_names import near_member
 from lamella.snapshot.schema import Column, Schema
 from lamella.snapshot.wire.operation import Operation
 
@@ -82,7 +83,8 @@ def struct_of(kind: type[Struct], given: Struct | Mapping[str, Any], what: str) 
     try:
         return msgspec.convert(dict(cast("Mapping[str, Any]", given)), kind)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise InvalidRequest(f"the {what} is not valid: {error}") from error
+        near = near_member(error, kind, given) if isinstance(error, msgspec.ValidationError) else {}
+        raise InvalidRequest(f"the {what} is not valid: {error}", **near) from error
 
 
 class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):

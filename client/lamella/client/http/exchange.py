@@ -21,6 +21,7 @@ from lamella.client.http.call import Call
 from lamella.client.http.credential import Credential
 from lamella.client.http.tracing import trace_steps
 from lamella.client.http.transport import Address, HttpRequest, HttpResponse, Outcome, Send, Steps, Wait, parse_address
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest, LamellaError, OutcomeUnknown, Unavailable, from_code
 from lamella.snapshot.ids import Ids, unix_ms
 from lamella.snapshot.wire import Problem
@@ -170,8 +171,7 @@ class Exchange:
     def _gave_up(self, error: LamellaError, key: str, tries: int) -> OutcomeUnknown:
         details: dict[str, Any] = {**error.details, "url": str(self.address), "idempotency_key": key}
         unknown = OutcomeUnknown(
-            f"after {tries} {'try' if tries == 1 else 'tries'} it is not known whether the change was made: "
-            f"{error.message}"
+            f"after {counted(tries, 'try', 'tries')} it is not known whether the change was made: {error.message}"
         )
         unknown.details.update(details)
         return unknown

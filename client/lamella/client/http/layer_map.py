@@ -10,6 +10,7 @@ import msgspec
 
 from lamella.client.http.blocks import ranges_of
 from lamella.client.http.results import PruneResult
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest, ManifestError
 from lamella.snapshot.html_tables import escaped
 from lamella.snapshot.manifest import Block, Segment, Snapshot
@@ -102,7 +103,7 @@ class TableMap(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(f'<rect x="{x}" y="{height - 9}" width="10" height="10" fill="{_COLOURS[verdict]}"/>')
             parts.append(_label(x + 14, height, meaning))
         height += 5
-        title = f"{self.selected_blocks:,} of {self.block_count:,} blocks"
+        title = f"{self.selected_blocks:,} of {counted(self.block_count, 'block')}"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
             f'height="{height}" role="img" style="max-width: 100%; font: 11px sans-serif"><title>{title}</title>'
@@ -111,7 +112,10 @@ class TableMap(msgspec.Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         """The picture with a caption, for notebooks."""
-        caption = f"{self.selected_blocks:,} of {self.block_count:,} blocks in {len(self.segments):,} segments"
+        caption = (
+            f"{self.selected_blocks:,} of {counted(self.block_count, 'block')} in "
+            f"{counted(len(self.segments), 'segment')}"
+        )
         axis = "" if self.column is None else f", by {self.column}"
         return f"<div><div>{escaped(caption + axis)}</div>{self.to_svg()}</div>"
 
@@ -124,7 +128,7 @@ class TableMap(msgspec.Struct, frozen=True, kw_only=True):
             height = (max(of_blocks, default=0) + 1) * step + 6
             parts.append(
                 f"<g><title>segment {escaped(segment.segment_id)}: {segment.selected_blocks:,} of "
-                f'{segment.block_count:,} blocks</title><rect x="0.5" y="{top - 2.5}" width="{_WIDTH - 1}" '
+                f'{counted(segment.block_count, "block")}</title><rect x="0.5" y="{top - 2.5}" width="{_WIDTH - 1}" '
                 f'height="{height - 1}" rx="3" fill="none" stroke="#9aa3af" stroke-opacity="0.6"/></g>'
             )
             for block, lane in zip(segment.blocks, of_blocks, strict=True):
@@ -142,7 +146,9 @@ class TableMap(msgspec.Struct, frozen=True, kw_only=True):
             row, column = divmod(number, across)
             share = segment.selected_blocks / segment.block_count if segment.block_count else 0.0
             colour = _COLOURS["NONE" if share == 0 else "SOME"]
-            text = f"segment {segment.segment_id}: {segment.selected_blocks:,} of {segment.block_count:,} blocks"
+            text = (
+                f"segment {segment.segment_id}: {segment.selected_blocks:,} of {counted(segment.block_count, 'block')}"
+            )
             opacity = 0.35 + 0.65 * share if share else 1.0
             parts.append(
                 f'<rect x="{column * _TILE}" y="{row * _TILE}" width="{_TILE - 2}" height="{_TILE - 2}" rx="2" '
@@ -229,7 +235,7 @@ def map_of(
         for number, (block, each) in enumerate(zip(segments[segment_id].blocks, bounds[segment_id], strict=True)):
             verdict: MapVerdict = found.get(number, "NONE")
             name = block.location.rpartition("/")[2]
-            text = f"{name}: {block.row_count:,} rows, {_range_text(leaf, each)}; {_MEANINGS[verdict]}"
+            text = f"{name}: {counted(block.row_count, 'row')}, {_range_text(leaf, each)}; {_MEANINGS[verdict]}"
             low, high = positions.get(each.low, 0.0), positions.get(each.high, 1.0)
             blocks.append(
                 MapBlock(low, high, verdict, text) if each.has_values else MapBlock(None, None, verdict, text)

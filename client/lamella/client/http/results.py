@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.html_tables import MAX_ROWS, html_table
 from lamella.snapshot.stats import Bound
@@ -155,7 +156,7 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True, dict=True, gc=True):
     def __repr__(self) -> str:
         found = "" if self.complete else ", not complete"
         return (
-            f"PruneResult({self.block_count:,} of {self.report.blocks_total:,} blocks,"
+            f"PruneResult({self.block_count:,} of {counted(self.report.blocks_total, 'block')},"
             f" snapshot_id={self.snapshot_id!r}{found})"
         )
 
@@ -167,7 +168,7 @@ class PruneResult(PruneAnswer, frozen=True, kw_only=True, dict=True, gc=True):
             (stage.stage, stage.considered, stage.kept, decimal(stage.bytes), f"{stage.ms:.2f}")
             for stage in self.report.stages
         ]
-        caption = f"{self.block_count:,} of {self.report.blocks_total:,} blocks of snapshot {self.snapshot_id}"
+        caption = f"{self.block_count:,} of {counted(self.report.blocks_total, 'block')} of snapshot {self.snapshot_id}"
         if not self.complete:
             caption += ", not complete"
         parts = [html_table(caption, ("stage", "considered", "kept", "bytes", "ms"), stages)]
@@ -220,10 +221,10 @@ class AggregateResult(AggregateAnswer, frozen=True, kw_only=True):
         if self.complete:
             found = "complete"
         elif self.scan_blocks:
-            found = f"not complete: {self.scan_blocks:,} blocks must be scanned"
+            found = f"not complete: {counted(self.scan_blocks, 'block')} must be scanned"
         else:
             found = "bounds"
-        return f"AggregateResult({', '.join(names)}; {len(self.groups):,} groups, {found})"
+        return f"AggregateResult({', '.join(names)}; {counted(len(self.groups), 'group')}, {found})"
 
     def records(self) -> list[dict[str, Any]]:
         """One dictionary for each group, by the requested names; a value that Python cannot represent stays a tagged
@@ -239,7 +240,8 @@ class AggregateResult(AggregateAnswer, frozen=True, kw_only=True):
         exact = all(value.exact for group in self.groups for value in group.values)
         if self.scan or self.other_groups or not exact or not all(group.certain for group in self.groups):
             raise InvalidRequest(
-                f"statistics do not give the complete result: {len(self.scan)} blocks must be scanned, which "
+                f"statistics do not give the complete result: {counted(len(self.scan), 'block')} must be "
+                "scanned, which "
                 "table.scan(filter).aggregate(...) does"
             )
         names = [*(c.name for c in self.group_columns), *(c.name for c in self.columns)]

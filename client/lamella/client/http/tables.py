@@ -85,9 +85,9 @@ def create_table_call(
     return make_call(operations.tables.CREATE_TABLE, namespace=name.namespace, body=body)
 
 
-def table_call(name: TableName) -> Call[wire.TableInfo]:
-    """The current state of a table."""
-    return make_call(operations.tables.GET_TABLE, name)
+def table_call(name: TableName, role: wire.Role | None = None) -> Call[wire.TableInfo]:
+    """The current state of a table, for a caller with this role."""
+    return make_call(operations.tables.GET_TABLE, name, query={"role": role})
 
 
 def register_call(

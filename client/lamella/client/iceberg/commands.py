@@ -10,6 +10,7 @@ from lamella.client.cli.arguments import location_of, store_options
 from lamella.client.cli.connection import Session, with_session
 from lamella.client.cli.failure import needs_extra
 from lamella.client.cli.output import size_text
+from lamella.snapshot.counts import counted
 from lamella.snapshot.storage import FsspecStore
 
 if TYPE_CHECKING:
@@ -76,13 +77,16 @@ def iceberg(
 
 def _show(done: ExportResult) -> None:
     if not done.is_changed:
-        click.echo(f"{done.metadata_location} is up to date: snapshot {done.snapshot_id}, {done.files:,} files")
+        click.echo(
+            f"{done.metadata_location} is up to date: snapshot {done.snapshot_id}, {counted(done.files, 'file')}"
+        )
         return
     click.echo(
-        f"snapshot {done.snapshot_id} ({done.files:,} files, {done.rows:,} rows) is Iceberg's {done.number}: "
+        f"snapshot {done.snapshot_id} ({counted(done.files, 'file')}, {counted(done.rows, 'row')}) is "
+        f"Iceberg's {done.number}: "
         f"{done.manifests_written:,} manifests written, {done.manifests_reused:,} reused, "
         f"{size_text(done.size_bytes)}"
     )
     if done.forgotten:
-        click.echo(f"{done.forgotten:,} snapshots that expired from the table's history were removed")
+        click.echo(f"{counted(done.forgotten, 'expired snapshot was', 'expired snapshots were')} removed")
     click.echo(done.metadata_location)

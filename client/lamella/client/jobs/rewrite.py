@@ -24,6 +24,7 @@ from lamella.snapshot.cluster.extent import UNIMPROVABLE_LEVEL, extents
 from lamella.snapshot.cluster.key import key_terms, key_zones
 from lamella.snapshot.cluster.selection import unimprovable
 from lamella.snapshot.columnar.zones import Zones, zones_of
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import CommitConflict, LamellaError
 from lamella.snapshot.manifest import FEATURES, ClusterStats
 from lamella.snapshot.schema import Leaf
@@ -200,7 +201,9 @@ class _Work:
             rows = sum(written.row_count for written in each.written)
             expected = self._row_count(each.task)
             if rows != expected:
-                raise LamellaError(f"{rows} rows were written in the place of {expected}; nothing was committed")
+                raise LamellaError(
+                    f"{counted(rows, 'row was', 'rows were')} written in the place of {expected}; nothing was committed"
+                )
         committed_tasks, snapshot_id = self._commit([self._mark_inseparable(each) for each in done])
         return msgspec.structs.replace(
             result,

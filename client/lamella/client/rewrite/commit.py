@@ -18,6 +18,7 @@ from lamella.client.rewrite.target import MEMORY_BYTES, Target, bloom_filters_of
 from lamella.snapshot.cluster.extent import block_target_of
 from lamella.snapshot.commit import seen_with_update
 from lamella.snapshot.commit.block_lists import packed
+from lamella.snapshot.counts import counted
 from lamella.snapshot.deletes import Positions, VectorFile, Vectors, deleted_rows, union
 from lamella.snapshot.errors import AlreadyExists, InvalidRequest, LamellaError, OutcomeUnknown, StoreError
 from lamella.snapshot.ids import Ids
@@ -152,10 +153,14 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, lake: Lake, name: str, *, snapshot_id: str | None = None) -> TableState:
-        """Read the table's current state or that of a snapshot; raises TableNotFound, NamespaceNotFound,
-        SnapshotNotFound."""
+        """Read the table's current state or that of a snapshot, for a write.
+
+        Raises:
+            PermissionDenied: the caller may not write to the table. Raised here, so before any file is written.
+            TableNotFound, NamespaceNotFound, SnapshotNotFound.
+        """
         handle = lake.table(name)
-        info = handle.info()
+        info = handle.info(role="write")
         return cls(name=name, info=info, snapshot=handle.snapshot(snapshot_id or info.snapshot_id))
 
     def with_update(self, update: SchemaUpdate | None) -> TableState:
@@ -317,7 +322,7 @@ def write_vectors(
     for block in facts.blocks:
         own = wanted[block.location]
         if own[0] < 0 or own[-1] >= block.row_count:
-            raise InvalidRequest(f"{block.location} has {block.row_count} rows, and no row {own[-1]}")
+            raise InvalidRequest(f"{block.location} has {counted(block.row_count, 'row')}, and no row {own[-1]}")
         positions = union([own, deleted_rows(before, block.deletes, block.row_count)])
         if len(positions) == block.row_count:
             emptied.append(block.location)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
+from lamella.snapshot.counts import counted
+
 
 class Progress:
     """A progress bar on stderr, and a number of rows beside it; does nothing unless ``shown``.
@@ -39,7 +41,7 @@ class Progress:
         """Add to the number of rows."""
         self._rows += count
         if self._bar is not None:
-            self._bar.update(self._task, description=f"{self._rows:,} rows")
+            self._bar.update(self._task, description=f"{counted(self._rows, 'row')}")
 
     def block(self) -> None:
         """Add one to what is done."""

@@ -21,6 +21,7 @@ from lamella.client.spark.lake import ODD_TREE, LakeTable, Settings, load_table
 from lamella.client.spark.literal import TRUE
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.scan import filter_text, shortened
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest, SnapshotExpired, SnapshotNotFound, UnknownColumn
 from lamella.snapshot.manifest import FEATURES
 from lamella.snapshot.wire import SnapshotChanges, SnapshotInfo
@@ -307,7 +308,7 @@ class ChangesScan(Proxy):
 
     def description(self) -> str:
         filter = "" if self._tree == TRUE else f" filter=[{shortened(filter_text(self._tree))}]"
-        return f"Lamella {self._table.name} changes of {self._snapshots} snapshots{filter}"
+        return f"Lamella {self._table.name} changes of {counted(self._snapshots, 'snapshot')}{filter}"
 
     def toBatch(self) -> Any:
         return self._native.toBatch()

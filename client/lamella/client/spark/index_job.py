@@ -13,16 +13,17 @@ import pyarrow as pa
 from lamella.client.http import Lamella, Table
 from lamella.client.spark.engine import SparkEngine
 from lamella.client.spark.lake import client_of
-from lamella.snapshot.errors import IndexNotFound, InvalidRequest
+from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.building import PART_BLOCKS, Source, build_part
 from lamella.snapshot.index.definition import term_in
 from lamella.snapshot.index.directory import find_entries
-from lamella.snapshot.manifest import Block, ObjectRef, Snapshot, TableIndex, decode_segment
+from lamella.snapshot.manifest import Block, ObjectRef, TableIndex, decode_segment
 from lamella.snapshot.manifest.block_key import bytes_of, no_keys
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.storage import FsspecStore, TableLayout
 from lamella.snapshot.warehouse.index_refresh import IndexBlocks
+from lamella.snapshot.warehouse.indexing import index_named
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import Coverage, LeftOutBlock, PartSent
 
@@ -159,6 +160,7 @@ def build_index(
 
     Raises:
         IndexNotFound, TableNotFound: no such index or table.
+        PermissionDenied: the caller may not maintain the table; nothing was written.
         InvalidRequest: a column of the index was dropped; a number below 1.
         PythonException (pyspark): storage failed on an executor as often as Spark allows.
     """
@@ -186,10 +188,10 @@ class _Job:
         self._mode = mode
         self._read_threads = read_threads
         self._options = options
-        info = table.info()
+        info = table.info(role="maintain")  # before executors write parts that cannot be committed
         self._location = info.location
         self._snapshot = table.snapshot(info.snapshot_id)
-        self._index = _named(self._snapshot, index)
+        self._index = index_named(self._snapshot.skip_indexes, index)
         if term_in(self._index, self._snapshot) is None:
             raise InvalidRequest(f"{self._index.expression} has changed since the index was created", name=index)
 
@@ -257,10 +259,3 @@ class _Job:
             for start in range(0, len(piece.rows), size)
         ]
         return cut, len(cut) > len(found)
-
-
-def _named(snapshot: Snapshot, name: str) -> TableIndex:
-    for index in snapshot.skip_indexes:
-        if index.name.lower() == name.lower() and index.dropped_ms is None:
-            return index
-    raise IndexNotFound(f"the table has no index {name!r}, or it was dropped", name=name)

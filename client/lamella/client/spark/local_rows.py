@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from lamella.client.spark.gateway import CONNECTOR, SQL, Gateway
 from lamella.client.spark.statement import ReadScan
+from lamella.snapshot.counts import counted
 
 _READ: Final = CONNECTOR + "read."
 
@@ -89,7 +90,7 @@ class LocalRows(ReadScan):
         return self._gateway.struct_type(self._schema)
 
     def description(self) -> str:
-        return f"Lamella {self._rows.num_rows} rows"
+        return f"Lamella {counted(self._rows.num_rows, 'row')}"
 
     def rows(self) -> Any:
         return internal_rows(self._gateway, self._schema, self._rows)

@@ -26,6 +26,7 @@ from lamella.client.spark.local_rows import LocalRows
 from lamella.client.spark.proxy import Proxy
 from lamella.client.spark.python_blocks import spark_arrow_schema
 from lamella.client.write.layout import Layout
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.job_kinds import (
     AnalyzeArguments,
@@ -39,6 +40,7 @@ from lamella.snapshot.job_kinds import (
     Text,
     VacuumArguments,
 )
+from lamella.snapshot.near_names import near_member
 
 _CATALOG: Final = CONNECTOR + "catalog."
 _PROCEDURES: Final = _CATALOG + "procedures."
@@ -216,7 +218,7 @@ def _bounds(given: CompactArguments) -> tuple[Bounds, Sizes]:
 
 def _rewritten(done: RewriteResult) -> list[Sequence[Any]]:
     if done.failures:
-        reasons = "; ".join(f"{len(failure.blocks)} blocks: {failure.reason}" for failure in done.failures)
+        reasons = "; ".join(f"{counted(len(failure.blocks), 'block')}: {failure.reason}" for failure in done.failures)
         done = msgspec.structs.replace(done, reason=f"left as they are: {reasons}")
     return [tuple(getattr(done, name) for name in _REWRITE)]
 
@@ -565,7 +567,9 @@ class LakeProcedure(Proxy):
         try:
             arguments = msgspec.convert(given, procedure.arguments)
         except msgspec.ValidationError as error:
-            raise InvalidRequest(f"{procedure.name}: {str(error).replace(' - at `$.', ', argument `')}") from error
+            text = str(error).replace(" - at `$.", ", argument `")
+            near = near_member(error, procedure.arguments, given)
+            raise InvalidRequest(f"{procedure.name}: {text}", **near) from error
         made = Call(self._gateway, self._lake, self._table_name(table), self._defaults)
         rows = list(procedure.run(made, arguments))
         target = spark_arrow_schema(procedure.schema())

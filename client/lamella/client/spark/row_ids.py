@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest, LamellaError
 from lamella.snapshot.schema import Schema
 
@@ -81,7 +82,7 @@ def positions_in(runs: Sequence[tuple[int, Ids]], row_count: int) -> Ids:
     for shift, numbers in runs:
         starts = numbers << shift
         if len(starts) and int(starts[-1]) >= row_count:
-            raise LamellaError(f"a row id names row {int(starts[-1])} of a block of {row_count} rows")
+            raise LamellaError(f"a row id names row {int(starts[-1])} of a block of {counted(row_count, 'row')}")
         parts.append((starts[:, None] + np.arange(1 << shift, dtype=np.int64)).ravel())
     found = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
     return found[found < row_count]

@@ -17,6 +17,7 @@ from lamella.service.access.permissions import check
 from lamella.service.access.principal import Principal
 from lamella.service.catalog import Catalog, KeyRecord
 from lamella.service.tables.names import check_name
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest, KeyNotFound, QuotaExceeded
 from lamella.snapshot.tokens import RANDOM_BYTES, key_sha256, key_text
 from lamella.snapshot.wire import (
@@ -188,7 +189,8 @@ class AccessAdministration:
         there = [each for each in self._catalog.grants([grant.principal]) if each.namespace == grant.namespace]
         if len(there) >= _MAX_IN_ONE and not any(each.table == grant.table for each in there):
             raise QuotaExceeded(
-                f"{grant.principal} has {len(there)} grants in namespace {grant.namespace!r}: give one on all of it",
+                f"{grant.principal} has {counted(len(there), 'grant')} in namespace {grant.namespace!r}: "
+                "give one on all of it",
                 limit="grants",
                 maximum=_MAX_IN_ONE,
                 used=len(there) + 1,

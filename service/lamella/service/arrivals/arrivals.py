@@ -20,6 +20,7 @@ from lamella.service.history.history import trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.arrivals import FileEvents, data_files, is_transient
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import (
     BlocksRefused,
     DuplicateBlock,
@@ -85,7 +86,10 @@ class Arrivals:
             answer = self._refresh(table, source, events, prefix)
         self._metrics.arrived(answer)
         if must_report and (again := [each for each in answer.refused if is_transient(each.code)]):
-            text = f"{len(again)} files could not be read, first {again[0].path!r}: {again[0].reason}; send it again"
+            text = (
+                f"{counted(len(again), 'file')} could not be read, first {again[0].path!r}: "
+                f"{again[0].reason}; send it again"
+            )
             raise StoreError(text, refused=msgspec.to_builtins(again))
         return answer
 

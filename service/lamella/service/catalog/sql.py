@@ -59,6 +59,7 @@ from lamella.service.catalog.tables import (
 )
 from lamella.service.catalog.usage import SqlFeedback, SqlRecordedFilters, SqlUsage
 from lamella.service.catalog.views import SqlViews
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import (
     AlreadyExists,
     CommitConflict,
@@ -221,10 +222,14 @@ class SqlCatalog(
             which = {"in_namespace_id": namespace_row(connection, sql.LOCK_NAMESPACE, name)["namespace_id"]}
             count = connection.execute(sql.COUNT_TABLES, which).scalar_one()
             if count:
-                raise NamespaceNotEmpty(f"namespace {name!r} holds {count} tables", namespace=name, tables=count)
+                raise NamespaceNotEmpty(
+                    f"namespace {name!r} holds {counted(count, 'table')}", namespace=name, tables=count
+                )
             count = connection.execute(sql.COUNT_VIEWS, which).scalar_one()
             if count:
-                raise NamespaceNotEmpty(f"namespace {name!r} holds {count} views", namespace=name, views=count)
+                raise NamespaceNotEmpty(
+                    f"namespace {name!r} holds {counted(count, 'view')}", namespace=name, views=count
+                )
             connection.execute(sql.DROP_NAMESPACE, {**which, "now_ms": now_ms})
 
     def create_table(self, table: TableRecord, first: HistoryEntry, *, remember: StoredAnswer | None = None) -> None:

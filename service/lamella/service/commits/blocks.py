@@ -31,6 +31,7 @@ from lamella.snapshot.cluster.extent import block_target_of
 from lamella.snapshot.commit import conflict, row_change_of
 from lamella.snapshot.commit.block_lists import Listed, checked_lists, listed_blocks
 from lamella.snapshot.concurrency import ContextThreadPool
+from lamella.snapshot.counts import counted
 from lamella.snapshot.delete_policy import delete_policy_of
 from lamella.snapshot.deletes import MAX_VECTOR_BYTES, RangeReader, Vectors, checked_entry, deleted_rows
 from lamella.snapshot.errors import (
@@ -217,7 +218,7 @@ class FileChecker:
         listed = msgspec.to_builtins(refused)
         first = refused[0]
         where = "" if first.listed_in is None else f" (block {first.listed_at} of {first.listed_in})"
-        text = f"{len(refused)} files were refused, first {first.path!r}{where}: {first.reason}"
+        text = f"{counted(len(refused), 'file was', 'files were')} refused, first {first.path!r}{where}: {first.reason}"
         if codes == {DuplicateBlock.code}:
             raise DuplicateBlock(text, blocks=[entry.path for entry in refused][:_NAMED_BLOCKS], refused=listed)
         if StoreError.code in codes:
@@ -338,7 +339,7 @@ def _contradiction(leaf: Leaf, stats: ColumnStats, row_count: int) -> str | None
     """Return what is wrong with one column's statistics; None if they are consistent."""
     nulls = stats.null_count
     if nulls is not None and not 0 <= nulls <= row_count:
-        return f"null_count is {nulls} in {row_count} rows"
+        return f"null_count is {nulls} in {counted(row_count, 'row')}"
     for name in ("distinct_of_values", "in_memory_size"):
         count = getattr(stats, name)
         if count is not None and count < 0:

@@ -31,6 +31,7 @@ from lamella.service.process.deadline import begin_within_s
 from lamella.service.tables.names import LocationRules, refused_foreign, refused_locations, require_own
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.telemetry.tracing import Traces
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import DuplicateBlock, InvalidRequest, LamellaError, NotProven, ObjectNotFound
 from lamella.snapshot.manifest import FEATURES, Block, SnapshotPointer
 from lamella.snapshot.manifest.block_arrays import BlockSequence, footer_hashes_of, locations_of
@@ -38,6 +39,7 @@ from lamella.snapshot.parquet import ingest_arrays
 from lamella.snapshot.parquet.block import optional_in_files
 from lamella.snapshot.row_checks import check_filter, violation
 from lamella.snapshot.schema.evolution import AddCheck
+from lamella.snapshot.schema.spark_types import spark_notes
 from lamella.snapshot.source import (
     HOSTED,
     columns_named,
@@ -224,6 +226,7 @@ class Committer:
                     row_count=sum(blocks.row_counts),
                     file_size_bytes=sum(blocks.file_sizes),
                     refused=tuple(refused),
+                    notes=spark_notes(result.snapshot.schema),
                 )
 
             def again(error: LamellaError) -> Pending:
@@ -437,7 +440,7 @@ class Committer:
         found = self._warehouse.find(base, request)
         if found.block_count:
             raise NotProven(
-                f"{found.block_count} blocks may have rows for which {change.condition} is false. Add the"
+                f"{counted(found.block_count, 'block')} may have rows for which {change.condition} is false. Add the"
                 " constraint by Table.add_check, `lamella schema add-check` or ALTER TABLE ... ADD CONSTRAINT, which"
                 " read these blocks",
                 constraint=change.name,

@@ -62,13 +62,18 @@ _HARMLESS: Final = frozenset(("port", "workers", "log_format"))
 
 
 def load_settings(
-    given: Mapping[str, Any] | None = None, *, config: str | None = None, folder: str | None = None
+    given: Mapping[str, Any] | None = None,
+    *,
+    config: str | None = None,
+    folder: str | None = None,
+    lake: str | None = None,
 ) -> Configuration:
     """Return the settings in effect. ``given``: options by name; ``config``: the configuration file of an option.
 
     An option that is None was not given; its name tells that there is such an option. ``folder``: the warehouse if no
     file and no variable sets anything, and the options say nothing of data or access. Wherever a service is configured,
-    a forgotten warehouse stays an error: an empty one would hide it.
+    a forgotten warehouse stays an error: an empty one would hide it. ``lake``: the folder of a lake that exists, which
+    is the warehouse if nothing sets one or a catalog.
 
     Raises:
         InvalidSettings: they cannot be used; ``problems`` lists all errors with the source of each setting or how to
@@ -96,6 +101,8 @@ def load_settings(
     origins |= {name: Origin(kind="option") for name in options}
     if folder is not None and config is None and not files and not variables and options.keys() <= _HARMLESS:
         values["warehouse"] = folder
+    if lake is not None and values.keys().isdisjoint(("warehouse", "catalog")):
+        values["warehouse"] = lake
     settings = None if problems else _settings(values, origins, frozenset(given or {}), problems)
     if settings is None:
         raise InvalidSettings("; ".join(problems), problems=problems)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from lamella.snapshot.counts import counted
+
 #: Shown for an unknown value.
 UNKNOWN_VALUE: Final = "unknown"
 NOTHING: Final = "\N{EN DASH}"
@@ -61,7 +63,7 @@ def percent(share: float | None) -> str:
 
 def plural(number: float | None, singular: str, many: str | None = None) -> str:
     """Format as ``1 block``, ``2 blocks``."""
-    return f"{count(number)} {singular if number == 1 else many or singular + 's'}"
+    return f"{NOTHING} {many or singular + 's'}" if number is None else counted(number, singular, many)
 
 
 def moment(at_ms: int | None) -> str:

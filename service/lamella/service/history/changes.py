@@ -10,6 +10,7 @@ import msgspec
 
 from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
 from lamella.service.history.history import History, trusted_manifests
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidPageToken, InvalidRequest, NotAppendOnly, SnapshotExpired
 from lamella.snapshot.manifest import RowChange
 from lamella.snapshot.tokens import SignedTokens
@@ -226,7 +227,7 @@ def _cut(
 def _rewritten(after: HistoryEntry, removed: int, query: ChangesQuery) -> NotAppendOnly:
     what = "since then" if query.net else f"by snapshot {after.pointer.snapshot_id} ({after.operation})"
     return NotAppendOnly(
-        f"{removed} blocks were removed {what}",
+        f"{counted(removed, 'block was', 'blocks were')} removed {what}",
         snapshot_id=after.pointer.snapshot_id,
         operation=after.operation,
         removed=removed,

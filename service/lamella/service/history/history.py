@@ -22,6 +22,7 @@ from lamella.snapshot.expression.spark_casts import instant_us, zone
 from lamella.snapshot.ids import canonical_id
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer, require_features
 from lamella.snapshot.manifest.codec import check_hash
+from lamella.snapshot.near_names import did_you_mean
 from lamella.snapshot.storage import Store
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import ClusterKeyInfo, SchemaInfo, SegmentBlocks, SnapshotInfo, SnapshotList, TableInfo
@@ -200,6 +201,7 @@ class History:
             raise SnapshotNotFound(
                 f"the table has no tag or branch {snapshot_id!r}, and it is not an id, which is a UUID, or a number",
                 snapshot_id=snapshot_id,
+                **self._near_tag(record, snapshot_id),
             ) from error
 
     def _branch(self, record: TableRecord, name: str) -> TableRecord | None:
@@ -208,6 +210,11 @@ class History:
             return self._catalog.table(record.namespace, branch_name(main_name(record.name), name))
         except (BranchNotFound, InvalidRequest):
             return None
+
+    def _near_tag(self, record: TableRecord, name: str) -> dict[str, str]:
+        names = [tag.name for tag in self._catalog.tags(record.table_id, now_ms=self._clock())]
+        names += [branch.name for branch in self._catalog.branches(record.main_id)]
+        return did_you_mean(name, names)
 
     def page(
         self, record: TableRecord, *, page_size: int, page_token: str | None, newest: HistoryEntry | None = None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from lamella.service.catalog import Catalog, TableRecord, TagRecord
 from lamella.service.history.history import History
 from lamella.service.http.idempotency import IdempotencyKey, StoredResponse
 from lamella.service.tables.names import check_name
-from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.errors import InvalidRequest, TagNotFound
+from lamella.snapshot.near_names import did_you_mean
 from lamella.snapshot.wire import TagInfo, TagList, TagRequest
 
 _MAX_MS: Final = (1 << 53) - 1
@@ -45,7 +47,8 @@ class Tags:
         )
         created_at_ms = now_ms
         if request.move:
-            before = self._catalog.tag(table.table_id, name, now_ms=now_ms)
+            with self._near_names(table, name):
+                before = self._catalog.tag(table.table_id, name, now_ms=now_ms)
             created_at_ms = before.created_at_ms
             expires_at_ms = before.expires_at_ms if expires_at_ms is None else expires_at_ms
         tag = TagRecord(
@@ -64,8 +67,18 @@ class Tags:
     def drop(self, table: TableRecord, name: str, idempotency_key: IdempotencyKey) -> StoredResponse:
         """Delete a tag; the snapshot then expires by the table's retention. Raises TagNotFound."""
         stored_response = idempotency_key.store_as(204)
-        self._catalog.drop_tag(table.table_id, name, now_ms=self._clock(), remember=stored_response.stored)
+        with self._near_names(table, name):
+            self._catalog.drop_tag(table.table_id, name, now_ms=self._clock(), remember=stored_response.stored)
         return stored_response
+
+    @contextmanager
+    def _near_names(self, table: TableRecord, name: str) -> Iterator[None]:
+        """Add the nearest tag to the error of one that does not exist."""
+        try:
+            yield
+        except TagNotFound as error:
+            error.details.update(did_you_mean(name, [tag.name for tag in self.list(table).tags]))
+            raise
 
 
 def _end(request: TagRequest, now_ms: int) -> int | None:

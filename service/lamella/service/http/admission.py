@@ -23,6 +23,7 @@ from lamella.service.http.concurrency import ConcurrencyLimit
 from lamella.service.process.deadline import begin_change, begin_read, end, requested_s
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.errors import BodyTooLarge, InvalidRequest, LimitExceeded, Overloaded, Unavailable
+from lamella.snapshot.near_names import near_member
 
 
 class BodyReader:
@@ -194,7 +195,8 @@ def read_json(
         if too_long is not None:
             text = f"{where} has more than {too_long['maximum']} {_UNITS.get(too_long['kind'], 'entries')}"
             raise LimitExceeded(text, limit="length", maximum=int(too_long["maximum"]), path=path) from error
-        raise InvalidRequest(f"{message} at {where}", path=path) from error
+        near = near_member(error, decoder.type, data)
+        raise InvalidRequest(f"{message} at {where}", path=path, **near) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is not JSON: {error}") from error
     except RecursionError as error:

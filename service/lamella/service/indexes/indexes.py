@@ -8,11 +8,11 @@ from lamella.service.catalog import TableRecord
 from lamella.service.commits.committer import Committer
 from lamella.service.history.history import History, trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending
-from lamella.snapshot.errors import IndexNotFound
 from lamella.snapshot.index import Kind, kinds
 from lamella.snapshot.index.definition import term_in
 from lamella.snapshot.manifest import Snapshot, SnapshotPointer, TableIndex
 from lamella.snapshot.warehouse import CommitResult, Warehouse
+from lamella.snapshot.warehouse.indexing import no_index
 from lamella.snapshot.wire import (
     Coverage,
     CreateIndex,
@@ -153,7 +153,7 @@ def _named(result: CommitResult, name: str, coverage: Coverage | None = None) ->
 def _by_name(indexes: Sequence[TableIndex], name: str) -> TableIndex:
     found = next((index for index in indexes if index.name.lower() == name.lower()), None)
     if found is None:
-        raise IndexNotFound(f"the table has no index {name!r}", name=name)
+        raise no_index(name, indexes)
     return found
 
 

@@ -20,6 +20,7 @@ from lamella.snapshot.errors import InvalidRequest, LamellaError, ScheduleNotFou
 from lamella.snapshot.expression.spark_casts import zone
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.job_kinds import check_arguments, job_kind_named
+from lamella.snapshot.near_names import did_you_mean
 from lamella.snapshot.wire import DueAnswer, PutSchedule, ScheduleInfo, ScheduleList
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -130,13 +131,20 @@ class Schedules:
         for each in self._catalog.schedules(table.table_id):
             if each.name == name:
                 return _info(each)
-        raise ScheduleNotFound(f"the table has no schedule {name!r}", schedule=name)
+        raise ScheduleNotFound(f"the table has no schedule {name!r}", schedule=name, **self._near_name(table, name))
 
     def drop(self, table: TableRecord, name: str, idempotency_key: IdempotencyKey) -> StoredResponse:
         """Delete a schedule; the jobs that it added stay. Raises ScheduleNotFound."""
         stored_response = idempotency_key.store_as(204)
-        self._catalog.drop_schedule(table.table_id, name, remember=stored_response.stored)
+        try:
+            self._catalog.drop_schedule(table.table_id, name, remember=stored_response.stored)
+        except ScheduleNotFound as error:
+            error.details.update(self._near_name(table, name))
+            raise
         return stored_response
+
+    def _near_name(self, table: TableRecord, name: str) -> dict[str, str]:
+        return did_you_mean(name, [each.name for each in self._catalog.schedules(table.table_id)])
 
     def fire(self, due: DueSchedule) -> AddedJob | None:
         """Add the job of a due schedule; None if another process did."""

@@ -25,6 +25,7 @@ from lamella.service.maintenance.vacuum import Vacuum
 from lamella.service.process.threads import Debouncer
 from lamella.service.telemetry.metrics import Metrics
 from lamella.snapshot.commit.snapshots import ROLLBACK
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import LamellaError, PolicyNotFound
 from lamella.snapshot.job_kinds import job_kinds
 from lamella.snapshot.manifest import SnapshotPointer
@@ -88,7 +89,10 @@ def _small_blocks(health: TableHealth, policy: Policy) -> Iterator[HealthFinding
     rule = policy.compact
     own = None if rule is None else rule.small_blocks
     if small >= own if own is not None else small >= max(_SMALL_BLOCKS, _SMALL_SHARE * blocks):
-        text = f"{small:,} of {blocks:,} blocks are smaller than compaction makes them."
+        text = (
+            f"{small:,} of {counted(blocks, 'block')} {'is' if small == 1 else 'are'} smaller than "
+            "compaction makes them."
+        )
         yield HealthFinding(code="small_blocks", severity="warn", text=text, remedy=_job("compact", rule))
 
 
@@ -102,7 +106,8 @@ def _deleted_rows(health: TableHealth, policy: Policy) -> Iterator[HealthFinding
         rows = health.deleted_row_count
         known = "" if rows is None else f", {rows:,} in the table together"
         text = (
-            f"{to_purge:,} of {blocks:,} blocks have a tenth of their rows deleted, or more{known}; readers read them."
+            f"{to_purge:,} of {counted(blocks, 'block')} {'has' if to_purge == 1 else 'have'} a tenth of their rows "
+            f"deleted, or more{known}; readers read them."
         )
         yield HealthFinding(code="deleted_rows", severity="warn", text=text, remedy=_job("purge", rule))
 
@@ -137,7 +142,8 @@ def _not_indexed(index: IndexHealth, policy: Policy) -> Iterator[HealthFinding]:
     yield HealthFinding(
         code="not_indexed",
         severity="warn" if own is not None or share >= _NOT_INDEXED_MUCH else "info",
-        text=f"Index {index.name!r} does not cover {index.not_indexed:,} of {index.blocks:,} blocks, which are read.",
+        text=f"Index {index.name!r} does not cover {index.not_indexed:,} of "
+        f"{counted(index.blocks, 'block')}, which are read.",
         remedy=_job("index_refresh", rule, {"index": index.name}),
     )
 
@@ -149,14 +155,19 @@ def _retention(health: TableHealth, policy: Policy) -> Iterator[HealthFinding]:
     rule = policy.vacuum
     own = None if rule is None else rule.snapshots
     if snapshots >= own if own is not None else expired >= _EXPIRED:
-        text = f"{expired:,} of {snapshots:,} snapshots are past their retention and would expire with a vacuum."
+        text = (
+            f"{expired:,} of {counted(snapshots, 'snapshot')} {'is' if expired == 1 else 'are'} past their retention "
+            "and would expire with a vacuum."
+        )
         remedy = _job("vacuum", rule, {"execute": True})
         yield HealthFinding(code="retention", severity="warn", text=text, remedy=remedy)
 
 
 def _no_key(health: TableHealth) -> Iterator[HealthFinding]:
     if not health.cluster_key and health.block_count is not None and health.block_count >= _LARGE_BLOCKS:
-        text = f"The table has {health.block_count:,} blocks and is queried with filters, but has no cluster key."
+        text = (
+            f"The table has {counted(health.block_count, 'block')} and is queried with filters, but has no cluster key."
+        )
         yield HealthFinding(code="no_cluster_key", severity="info", text=text)
 
 

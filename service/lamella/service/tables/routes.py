@@ -30,14 +30,17 @@ from lamella.service.http.routing import (
 from lamella.service.process.threads import Threads
 from lamella.service.tables.tables import Tables
 from lamella.service.usage.audit import about
+from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import (
+    ROLES,
     CreateNamespace,
     CreateTable,
     EvolveRequest,
     NamespaceChange,
     NamespaceList,
     RenameRequest,
+    Role,
     TableList,
     UndropRequest,
 )
@@ -160,6 +163,9 @@ class TableRoutes:
 
     async def get_table(self, request: Request) -> Response:
         tables = self._tables
+        role = _role_of(request)
+        if role is not None:
+            require(request, role, request.path_params["namespace"], request.path_params["table"])
         return await self._conditional.respond(
             request,
             lambda record: entity_tag("table", record.table_id, record.namespace, record.name, snapshot_of(record)),
@@ -202,6 +208,14 @@ class TableRoutes:
             ServedOperation(operations.RENAME_TABLE, self.rename_table),
             ServedOperation(operations.DROP_TABLE, self.drop_table),
         )
+
+
+def _role_of(request: Request) -> Role | None:
+    """Return the role that the caller must have for its next steps, if the request names one; raises InvalidRequest."""
+    role = request.query_params.get("role")
+    if role is not None and role not in ROLES:
+        raise InvalidRequest(f"role is one of {', '.join(ROLES)}, not {role!r}", parameter="role")
+    return role
 
 
 _EVOLVE = msgspec.json.Decoder(EvolveRequest)

@@ -17,6 +17,7 @@ from typing import Final, get_args
 import msgspec
 
 from lamella.snapshot.advice.predictions import OPEN_BYTES, OPEN_WORDS, saved_share, size_words
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression.spark_casts import zone
 from lamella.snapshot.wire.advice import Candidate, CandidateCost, CandidateGain, CandidateKind, CandidatesAnswer
@@ -167,12 +168,12 @@ class _Reading(msgspec.Struct, frozen=True, kw_only=True):
         return self.bytes + OPEN_BYTES * self.blocks
 
     def saved_words(self) -> str:
-        blocks, size = f"{abs(self.blocks):,.0f} blocks", size_words(abs(self.bytes))
+        blocks, size = f"{counted(round(abs(self.blocks)), 'block')}", size_words(abs(self.bytes))
         first = f"opening {blocks}" if self.blocks >= 0 else f"(opening {blocks} more)"
         return f"{first} and reading {size}" if self.bytes >= 0 else f"{first} (reading {size} more)"
 
     def cost_words(self) -> str:
-        return f"opening {self.blocks:,.0f} blocks, and {size_words(self.bytes)} read and written"
+        return f"opening {counted(round(self.blocks), 'block')}, and {size_words(self.bytes)} read and written"
 
 
 class _Judge:
@@ -216,7 +217,10 @@ class _Judge:
             return "not_allowed", "people made this index"
         gain = candidate.gain
         if candidate.kind == "cluster_key" and gain is not None and gain.unknown:
-            return "unknown", f"{gain.unknown:,} filters cannot be predicted, and could read more: {gain.reason}"
+            return (
+                "unknown",
+                f"{counted(gain.unknown, 'filter')} cannot be predicted, and could read more: {gain.reason}",
+            )
         reason = self._worth(candidate, saved, cost)
         if reason is not None:
             return "not_worth", reason

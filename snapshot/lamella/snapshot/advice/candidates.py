@@ -45,6 +45,7 @@ from lamella.snapshot.cluster.key import key_terms, key_texts
 from lamella.snapshot.columnar.keys import NumberKeys
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NUMBER
 from lamella.snapshot.concurrency import check_deadline
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression.bound import Pair, columns_of, leaves_in, leaves_of
 from lamella.snapshot.expression.nodes import And, IsNull, Not, Ref
@@ -641,7 +642,7 @@ class _Refreshes:
         blocks, size_bytes = common.scene.blocks_total, common.scene.head.summary.compressed_byte_size
         base = Candidate(
             kind="index_refresh",
-            text=f"Indexing all {blocks:,} blocks ({size_words(size_bytes)}) by the index {index.name}",
+            text=f"Indexing all {counted(blocks, 'block')} ({size_words(size_bytes)}) by the index {index.name}",
             command=job_command("index_refresh", common.table, index=index.name),
             cost=CandidateCost(blocks=blocks, read_bytes=size_bytes, index_bytes=None),
             rests_on=common.work.rests_on,
@@ -690,7 +691,8 @@ class _Refreshes:
         index_bytes = opened.bytes_per_block * blocks if covered.any() else None
         base = Candidate(
             kind="index_refresh",
-            text=f"Indexing {blocks:,} blocks ({size_words(size_bytes)}) that the index {index.name} does not cover",
+            text=f"Indexing {counted(blocks, 'block')} ({size_words(size_bytes)}) that the index "
+            f"{index.name} does not cover",
             command=job_command("index_refresh", common.table, index=index.name),
             cost=CandidateCost(blocks=blocks, read_bytes=size_bytes, index_bytes=index_bytes),
             rests_on=("what the index leaves of the blocks that it covers", *common.work.rests_on),
@@ -789,7 +791,7 @@ class _UnusedIndexes:
         if gain is None:
             raise AssertionError("there are filters")
         text = (
-            f"{base.text} frees its files and changes no read: without it the {gain.filters:,} filters, used "
+            f"{base.text} frees its files and changes no read: without it the {counted(gain.filters, 'filter')}, used "
             f"{gain.times:,} times, read the same blocks"
         )
         yield msgspec.structs.replace(base, text=text, gain=gain)
@@ -804,21 +806,23 @@ def _vacuum(table: str, upkeep: Upkeep) -> Iterator[Candidate]:
     if upkeep.expired_snapshots is None or low is None:
         yield unpredicted(base, upkeep.reason or "the history was not measured")
         return
-    of = "" if upkeep.snapshots is None else f" of {upkeep.snapshots:,}"
+    expires = counted(upkeep.expired_snapshots, "snapshot")
+    if upkeep.snapshots is not None:
+        expires = f"{upkeep.expired_snapshots:,} of {counted(upkeep.snapshots, 'snapshot')}"
     frees = size_words(low) if low == high else f"at least {size_words(low)}"
     if high is not None and high > low:
         frees = f"{size_words(low)} to {size_words(high)}"
     when = "" if upkeep.earlier_snapshot_id is None else f", as of snapshot {upkeep.earlier_snapshot_id}"
     yield msgspec.structs.replace(
         base,
-        text=f"A vacuum expires {upkeep.expired_snapshots:,}{of} snapshots and frees {frees}{when}",
+        text=f"A vacuum expires {expires} and frees {frees}{when}",
         freed_bytes=float(low),
         rests_on=("the differences of the snapshots that would expire and their neighbours",),
     )
 
 
 def _rewrite_text(job: RewriteJob, blocks: int, size_bytes: int, key: Any) -> str:
-    of = f"{blocks:,} blocks ({size_words(size_bytes)})"
+    of = f"{counted(blocks, 'block')} ({size_words(size_bytes)})"
     if job == "recluster":
         return f"Reclustering {of} by {', '.join(key.columns)}"
     return f"Compacting {of}" if job == "compact" else f"Purging {of} of their deleted rows"

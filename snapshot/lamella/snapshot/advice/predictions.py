@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from lamella.snapshot.advice.rewrites import Reads
+from lamella.snapshot.counts import counted
 from lamella.snapshot.job_kinds import command_line, job_kind_named
 from lamella.snapshot.wire.advice import Candidate, CandidateGain, Cost, Forecast, IndexChange
 
@@ -97,7 +98,7 @@ def in_words(base: Candidate, gain: CandidateGain, ends: str = "") -> Candidate:
         text += "" if low == high else f", between {low} and {high} blocks"
     text += f"; that is {saved_share(gain):.0%} less where {OPEN_WORDS}"
     if gain.unknown:
-        text += f"; not counted: {gain.unknown:,} filters that cannot be predicted"
+        text += f"; not counted: {counted(gain.unknown, 'filter')} that cannot be predicted"
     return msgspec.structs.replace(base, text=text + ends, gain=gain)
 
 

@@ -15,6 +15,7 @@ from lamella.snapshot.advice.scores import index_size, sized
 from lamella.snapshot.cluster.extent import extents
 from lamella.snapshot.cluster.key import key_terms
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NAN, MAY_NULL, MAY_NUMBER, NULLS_KNOWN, Zones
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import bind
 from lamella.snapshot.expression.bound import (
@@ -108,7 +109,7 @@ class Trial:
         self._filters = filters
         self._rng = np.random.default_rng(request.seed)
         self._share = max(scene.blocks_total, 1) / max(len(scene), 1)
-        self._rests_on = [f"statistics of {len(scene):,} of {scene.blocks_total:,} blocks"]
+        self._rests_on = [f"statistics of {len(scene):,} of {counted(scene.blocks_total, 'block')}"]
         self._read = 0
 
     def _now(self, filter: TrialFilter) -> Cost:
@@ -325,9 +326,11 @@ class IndexTrial(Trial):
     def _measured(self, chosen: Rows) -> WhatIfAnswer:
         built = build_part(self._store, self._index, self._scene.head, [self._scene.block(row) for row in chosen])
         self._read = len(chosen)
-        self._rests_on.append(f"an index of {len(chosen) - len(built.left_out):,} blocks that were read")
+        self._rests_on.append(f"an index of {counted(len(chosen) - len(built.left_out), 'block')} read for it")
         if built.left_out:
-            self._rests_on.append(f"{len(built.left_out):,} blocks could not be indexed: {built.left_out[0].reason}")
+            self._rests_on.append(
+                f"{counted(len(built.left_out), 'block')} could not be indexed: {built.left_out[0].reason}"
+            )
         index = MeasuredIndex(self._kind, self._index, self._term, built)
         pairs = [self._ratio(each, chosen, index) for each in self._filters]
         applying = [pair for pair, each in zip(pairs, self._filters, strict=True) if self._reason(each.node) is None]
@@ -458,7 +461,7 @@ class LayoutTrial(Trial):
         chosen = self._sample_of(candidates)
         found = read_columns(self._store, self._scene, chosen, leaves)
         self._read = len(chosen)
-        self._rests_on.append(f"the rows of {len(found.blocks):,} blocks")
+        self._rests_on.append(f"the rows of {counted(len(found.blocks), 'block')}")
         zones, owner = _pieces(found.columns, found.blocks, leaves, target)
         forecasts = []
         for each in self._filters:
@@ -552,7 +555,7 @@ class LayoutTrial(Trial):
     def _sampled_values(self, leaves: Sequence[Leaf]) -> dict[Leaf, SampledColumn]:
         rows = self._scene.row_count.astype(np.float64)
         count = min(_ROWS, int(rows.sum()))
-        self._rests_on.append(f"{count:,} rows drawn from the statistics of blocks")
+        self._rests_on.append(f"{counted(count, 'row')} drawn from the statistics of blocks")
         if not count:
             nothing = np.zeros(0, dtype=bool)
             return {leaf: SampledColumn(np.zeros(0), nothing, nothing) for leaf in leaves}
@@ -569,7 +572,7 @@ class LayoutTrial(Trial):
         self._read = len(chosen)
         if not len(found.blocks):
             raise InvalidRequest("none of the sampled blocks can be read", sample_blocks=self._request.sample_blocks)
-        self._rests_on.append(f"the rows of {len(found.blocks):,} blocks")
+        self._rests_on.append(f"the rows of {counted(len(found.blocks), 'block')}")
         return {leaf: stacked([each[leaf] for each in found.columns]) for leaf in leaves}
 
 
@@ -624,7 +627,7 @@ class WhatIf:
         if request.seed < 0:
             raise InvalidRequest("seed must be 0 or greater", seed=request.seed)
         if not replayed and not recorded:
-            raise InvalidRequest("there are no filters: pass some, or record the filters of prunes")
+            raise InvalidRequest("there are no filters: pass some, or let prunes record theirs (record_prunes)")
         scene = BlockSample(self._manifests, pointer)
         again = replayed_filters(scene, recorded, case_sensitive=request.case_sensitive, seed=request.seed)
         replayed = [*replayed, *again.filters]

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from lamella.snapshot.errors import IndexNotFound, InvalidRequest
+from lamella.snapshot.counts import counted
+from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate, bind
 from lamella.snapshot.expression.bound import (
     Anything,
@@ -26,6 +27,7 @@ from lamella.snapshot.prune.outcome import ALL, NONE
 from lamella.snapshot.prune.result import Codes
 from lamella.snapshot.warehouse.block_sample import BlockSample, Rows, refined
 from lamella.snapshot.warehouse.finder import IndexAccess
+from lamella.snapshot.warehouse.indexing import no_index
 from lamella.snapshot.warehouse.manifests import Manifests
 from lamella.snapshot.wire import IndexUse
 from lamella.snapshot.wire.advice import Why, WhyCode, WhyNotAnswer, WhyNotRequest
@@ -54,7 +56,7 @@ class WhyNot:
             wanted = request.index.lower()
             indexes = tuple(index for index in indexes if index.name.lower() == wanted)
             if not indexes:
-                raise IndexNotFound(f"the table has no index {request.index!r}", name=request.index)
+                raise no_index(request.index, scene.head.skip_indexes)
         opened = {each.name: each for each in self._access.indexes(scene.head)}
         codes = scene.tested(node)
         left = np.flatnonzero(codes != NONE)
@@ -176,9 +178,9 @@ def _verdict(use: IndexUse, undecided: int) -> tuple[WhyCode, str]:
     if use.failure is not None:
         return "unreadable", use.failure
     if use.ruled_out:
-        return "helps", f"it rules out {use.ruled_out:,} of {undecided:,} blocks that remain after bounds"
+        return "helps", f"it rules out {use.ruled_out:,} of {counted(undecided, 'block')} that remain after bounds"
     if use.not_indexed == undecided:
         return "not_indexed", "it covers none of the blocks that remain after bounds; refresh it"
     if use.stopped is not None:
         return "useless", use.stopped
-    return "may_match", f"each of the {use.considered:,} blocks for which it was evaluated may match"
+    return "may_match", f"each of the {counted(use.considered, 'block')} for which it was evaluated may match"

@@ -10,6 +10,7 @@ import numpy as np
 
 from lamella.snapshot.advice.predictions import OPEN_BYTES
 from lamella.snapshot.advice.what_if import TrialFilter, trial_filters
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression import Predicate, read_filter
 from lamella.snapshot.expression.nodes import Literal, Term
@@ -80,7 +81,7 @@ class Workload:
             sampled = sum(not each.is_full for each in recorded)
             self.rests_on += (f"{len(recorded):,} recorded filters, {sampled:,} of them with drawn constants",)
         if reported:
-            self.rests_on += (f"{len(reported):,} filters that readers reported blocks without a row for",)
+            self.rests_on += (f"{counted(len(reported), 'filter')} that readers reported blocks without a row for",)
 
     def weight(self, number: int, scene: BlockSample) -> float:
         """Returns what all uses of a filter read now; see :func:`read_bytes`."""

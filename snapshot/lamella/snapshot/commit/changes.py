@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import (
     CommitConflict,
     DuplicateBlock,
@@ -217,7 +218,7 @@ def conflict(blocks: Sequence[str], why: str, snapshot_id: str) -> CommitConflic
     """Returns the error for blocks that cannot be removed or changed; ``snapshot_id`` is the base until the winning
     commit is known."""
     return CommitConflict(
-        f"{len(blocks)} blocks to be changed are {why}, first {blocks[0]!r}",
+        f"{counted(len(blocks), 'block to be changed is', 'blocks to be changed are')} {why}, first {blocks[0]!r}",
         blocks=list(blocks[:NAMED_BLOCKS]),
         snapshot_id=snapshot_id,
         snapshot_is="current",
@@ -226,7 +227,8 @@ def conflict(blocks: Sequence[str], why: str, snapshot_id: str) -> CommitConflic
 
 def _was_added_before(blocks: Sequence[str], snapshot_id: str) -> NewMatches:
     return NewMatches(
-        f"{len(blocks)} blocks that may hold matching rows were added meanwhile, first {blocks[0]!r}",
+        f"{counted(len(blocks), 'block was', 'blocks were')} added meanwhile that may hold matching rows, "
+        f"first {blocks[0]!r}",
         blocks=list(blocks[:NAMED_BLOCKS]),
         snapshot_id=snapshot_id,
         snapshot_is="current",
@@ -234,5 +236,5 @@ def _was_added_before(blocks: Sequence[str], snapshot_id: str) -> NewMatches:
 
 
 def _duplicate(blocks: Sequence[str], where: str, advice: str = "") -> DuplicateBlock:
-    text = f"{len(blocks)} blocks are {where}, first {blocks[0]!r}{advice}"
+    text = f"{counted(len(blocks), 'block is', 'blocks are')} {where}, first {blocks[0]!r}{advice}"
     return DuplicateBlock(text, blocks=list(blocks[:NAMED_BLOCKS]))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from lamella.snapshot.concurrency import check_deadline
 from lamella.snapshot.errors import InvalidFilter, LimitExceeded
+from lamella.snapshot.expression.near_functions import NearFunctions
 from lamella.snapshot.expression.nodes import (
     FUNCTIONS,
     MAX_DEPTH,
@@ -228,6 +229,7 @@ def read_tree(tree: Any) -> Predicate:
 class _Reader:
     def __init__(self) -> None:
         self._nodes = 0
+        self._near = NearFunctions()
 
     def predicate(self, node: Any, path: str, depth: int) -> Predicate:
         check_deadline()
@@ -416,7 +418,8 @@ class _Reader:
         function, given = term.get("function"), term["arguments"]
         counts = FUNCTIONS.get(function) if isinstance(function, str) else None
         if counts is None:
-            return Unknown(f"function {shown(function)}", "this function is not used for pruning")
+            hint = self._near.hint(function) if isinstance(function, str) else ""
+            return Unknown(f"function {shown(function)}", f"this function is not used for pruning{hint}")
         if len(given) not in counts:
             raise wrong(f"{path}.arguments", f"{function} does not take {len(given)} arguments")
         arguments: list[Term] = []

@@ -17,6 +17,7 @@ from lamella.snapshot.concurrency import ContextThreadPool, check_deadline
 from lamella.snapshot.errors import FilterTypeMismatch, InvalidFilter, LimitExceeded
 from lamella.snapshot.expression import spark_casts
 from lamella.snapshot.expression.cases import branches
+from lamella.snapshot.expression.near_functions import NearFunctions
 from lamella.snapshot.expression.nodes import (
     MAX_DEPTH,
     MAX_IN_LITERALS,
@@ -194,6 +195,7 @@ class _Reader:
         self._depth = 0
         self._terms = TermReader(time_zone, now_us, self._condition)
         self._nodes = 0
+        self._near = NearFunctions()
         self._lists = lists
         self.lists_read: set[int] = set()
 
@@ -263,7 +265,12 @@ class _Reader:
             start = self._source.offset(node) or 0
             end = start + len(text)
             self.lists_read.update(number for number, each in enumerate(self._lists) if start <= each.start < end)
-        return Unknown(text, reason, names, at=self._source_position(node))
+        return Unknown(text, reason + self._near_function(node), names, at=self._source_position(node))
+
+    def _near_function(self, node: exp.Expr) -> str:
+        """Returns a hint for the first function that Spark's dialect does not know; empty if there is none."""
+        found = node.find(exp.Anonymous)
+        return "" if found is None else self._near.hint(str(found.this))
 
     def _spelled(self, node: exp.Expr) -> str:
         """Returns what was read as text, with its long lists."""

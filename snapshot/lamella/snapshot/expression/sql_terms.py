@@ -364,8 +364,11 @@ class TermReader:
         self._condition = condition
         self._depth = 0
 
-    def read(self, node: exp.Expr) -> Term | None:
-        """Returns the term of a node, None if it is not supported; raises LimitExceeded if it is too deep."""
+    def read(self, node: exp.Expr | None) -> Term | None:
+        """Returns the term of a node, None if it is not supported or missing (an argument that the parser does not
+        require); raises LimitExceeded if it is too deep."""
+        if node is None:
+            return None
         if self._depth >= MAX_DEPTH:
             raise LimitExceeded(
                 f"a term is nested deeper than {MAX_DEPTH} levels", limit="filter_depth", maximum=MAX_DEPTH
@@ -555,7 +558,7 @@ class TermReader:
         term = self.read(node.this)
         if term is None or isinstance(term, Literal):
             return None
-        first, second = self.read(node.args["true"]), self.read(node.args["false"])
+        first, second = self.read(node.args["true"]), self.read(node.args.get("false"))
         return None if first is None or second is None else Case((Branch(Not(IsNull(term)), first),), second)
 
     def _nullif(self, node: exp.Expr) -> Term | None:

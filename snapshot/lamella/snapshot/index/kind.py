@@ -23,6 +23,7 @@ from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression.bound import BoundTest
 from lamella.snapshot.function.base import Vector
 from lamella.snapshot.index.part import Part
+from lamella.snapshot.near_names import did_you_mean
 from lamella.snapshot.schema import DataType
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def checked(
     for name in given:
         if name not in known:
             there = ", ".join(sorted(known)) or "none"
-            raise InvalidRequest(f"the index kind {kind} has no option {name!r}; it has {there}", option=name)
+            text = f"the index kind {kind} has no option {name!r}; it has {there}"
+            raise InvalidRequest(text, option=name, **did_you_mean(name, list(known)))
     return {name: _value(kind, name, option, given.get(name, option.default)) for name, option in known.items()}
 
 

@@ -14,6 +14,7 @@ from lamella.snapshot.index.kind import GROUP, Kind
 from lamella.snapshot.index.ngram import NgramKind
 from lamella.snapshot.index.value_set import ValueSetKind
 from lamella.snapshot.index.zone_map import MinMaxKind, NullsKind, RangesKind
+from lamella.snapshot.near_names import did_you_mean
 
 BUILTIN: Final[tuple[Kind, ...]] = (
     AffixKind(),
@@ -49,5 +50,8 @@ def kind_named(name: str) -> Kind:
     """Returns the kind with a name; raises InvalidRequest."""
     found = kinds().get(name)
     if found is None:
-        raise InvalidRequest(f"there is no index kind {name!r}; there are {', '.join(sorted(kinds()))}", kind=name)
+        known = sorted(kinds())
+        raise InvalidRequest(
+            f"there is no index kind {name!r}; there are {', '.join(known)}", kind=name, **did_you_mean(name, known)
+        )
     return found

@@ -21,6 +21,7 @@ from lamella.snapshot.columnar.sidecar import SidecarRefs
 from lamella.snapshot.columnar.snapshot_blocks import Batch, Piece, SnapshotBlocks
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, NULLS_KNOWN, Edges, edges_of, has_bound
 from lamella.snapshot.concurrency import deadline_exceeded, is_deadline_exceeded
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import SegmentNotFound, Unavailable
 from lamella.snapshot.expression.bound import (
     BoundAnd,
@@ -250,9 +251,9 @@ class BlockLayer:
             if not is_deadline_exceeded(error):
                 raise
             raise deadline_exceeded(
-                f"the request exceeded its time limit: it reads the statistics of {self.considered:,} blocks, more than"
-                " the cache holds. Narrow the filter by a column that the table is sorted by, or give the service more"
-                " cache_bytes, a cache_dir with more cache_dir_bytes, or a longer request_deadline_s"
+                f"the request exceeded its time limit: it reads the statistics of {counted(self.considered, 'block')}, "
+                "more than the cache holds. Narrow the filter by a column that the table is sorted by, or give the "
+                "service more cache_bytes, a cache_dir with more cache_dir_bytes, or a longer request_deadline_s"
             ) from error
         return whole
 

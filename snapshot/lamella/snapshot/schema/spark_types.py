@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -92,11 +92,30 @@ class SparkSchema(msgspec.Struct, frozen=True):
         wanted = {name.lower() for name in names}
         bad = {name: text for name, text in self.unreadable.items() if name.lower() in wanted}
         if bad:
-            listed = ", ".join(f"{name} ({text})" for name, text in bad.items())
+            listed = _listed(bad)
             remedy = "name the columns that you need instead"
             if any("(ns)" in text for text in bad.values()):
                 remedy += ", or copy the rows into a table with microseconds (see Troubleshooting)"
             raise InvalidSchema(f"Spark cannot read the type of {listed}; {remedy}", columns=sorted(bad))
+
+
+def _listed(unreadable: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({text})" for name, text in unreadable.items())
+
+
+def spark_notes(schema: Schema) -> tuple[str, ...]:
+    """Returns sentences about the columns of a table that no session of Spark can read; mostly none.
+
+    Files with nanoseconds are what pandas and Polars write by default, and nothing else says that Spark has no type for
+    them before somebody reads the table there.
+    """
+    unreadable = spark_schema(schema, time_type=True).unreadable
+    if not unreadable:
+        return ()
+    note = f"Spark cannot read {_listed(unreadable)}"
+    if any("(ns)" in text for text in unreadable.values()):
+        note += "; for Spark, write times with microseconds (see Troubleshooting)"
+    return (note,)
 
 
 def spark_schema(schema: Schema, *, time_type: bool = False) -> SparkSchema:

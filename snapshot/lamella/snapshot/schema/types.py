@@ -32,6 +32,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from lamella.snapshot.errors import InvalidSchema
+from lamella.snapshot.near_names import did_you_mean
 
 # Collations: texts that Spark compares otherwise than byte by byte, as named in its JSON form of a schema.
 #
@@ -237,7 +238,7 @@ def parse_type(text: str) -> DataType:
         return DataType(name, length=16 if name == "uuid" else 0)
     match = _PARAMETERS.match(name)
     if match is None:
-        raise InvalidSchema(f"unknown type {text!r}", type=text)
+        raise _unknown_type(text, name)
     base, first, second = match.group(1), match.group(2), match.group(3)
     if max(len(first), len(second or "")) > _MAX_PARAMETER_DIGITS:
         raise InvalidSchema("a type has invalid parameters", type=text)
@@ -252,7 +253,19 @@ def parse_type(text: str) -> DataType:
         return DataType("fixed", length=int(first))
     elif base in ("varchar", "char") and second is None and first.isdigit():
         return DataType("string")
+    if base not in _NAMES:
+        raise _unknown_type(text, base)
     raise InvalidSchema(f"type {text!r} has invalid parameters", type=text)
+
+
+_NAMES: Final = sorted({"boolean", "date", *_INTEGERS, *_FLOATS, *_BYTES, *_UNORDERED, *_ALIASES})
+
+
+def _unknown_type(text: str, name: str) -> InvalidSchema:
+    base = name.partition("(")[0].strip()
+    if base in _NAMES and base != name:
+        return InvalidSchema(f"type {text!r} has invalid parameters", type=text)
+    return InvalidSchema(f"unknown type {text!r}", type=text, **did_you_mean(base, _NAMES))
 
 
 #: The most characters of ``char``: every value is padded to the length of the column.

@@ -12,6 +12,7 @@ import numpy as np
 
 from lamella.snapshot import commit as commits
 from lamella.snapshot.commit import Applied, ChangeSet, row_change_of
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import CommitConflict, InvalidRequest, LamellaError, NewMatches, SchemaConflict
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.index.directory import Addition
@@ -436,7 +437,7 @@ class Changes:
                 stale = frozenset() if is_base else self._conflicts.stale(change.read_at, removed, found)
                 requests[number] = msgspec.structs.replace(requests[number], stale=stale)
             if update is not None and update.replaces_columns and (left := _left(snapshot, change)):
-                text = f"the commit replaces the columns, and leaves {left} blocks that have none of the new ones"
+                text = f"the commit replaces the columns, and leaves {counted(left, 'block')} with none of the new ones"
                 stays = CommitConflict(text, blocks=[], snapshot_id=base.snapshot_id, snapshot_is="current")
                 requests[number] = msgspec.structs.replace(requests[number], refused=stays)
             elif change.row_change == "replace" and (uneven := self._uneven(change, found)) is not None:
@@ -543,7 +544,8 @@ class Changes:
         if rows[0] == rows[1]:
             return None
         return InvalidRequest(
-            f"the added blocks have {rows[1]} rows and the removed ones {rows[0]}, so they cannot be the same rows"
+            f"the added blocks have {counted(rows[1], 'row')} and the removed ones {rows[0]}, so they "
+            "cannot be the same rows"
         )
 
     def seen_after(

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from lamella.snapshot.commit import NAMED_BLOCKS, ChangeSet, conflict
+from lamella.snapshot.counts import counted
 from lamella.snapshot.deletes import Positions, RangeReader, VectorFile, Vectors, deleted_rows, union
 from lamella.snapshot.errors import (
     CommitConflict,
@@ -78,7 +79,7 @@ class Conflicts:
         if not added or not (added := self._added_by_steps(read_at, base, request, added)):
             return None
         return NewMatches(
-            f"{len(added)} blocks that were added meanwhile may hold matching rows, first {added[0].location!r}",
+            f"{counted(len(added), 'block')} added meanwhile may hold matching rows, first {added[0].location!r}",
             blocks=[block.location for block in added[:NAMED_BLOCKS]],
             snapshot_id=base.snapshot_id,
             snapshot_is="current",

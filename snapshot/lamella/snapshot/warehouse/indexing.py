@@ -20,6 +20,7 @@ from lamella.snapshot.index.directory import Directory
 from lamella.snapshot.index.part import PartRef
 from lamella.snapshot.manifest import SnapshotPointer, TableIndex
 from lamella.snapshot.manifest.block_key import BlockKeys
+from lamella.snapshot.near_names import did_you_mean
 from lamella.snapshot.warehouse.commits import CommitResult
 from lamella.snapshot.warehouse.manifest_writer import Directories, ManifestWriter
 from lamella.snapshot.warehouse.manifests import Manifests
@@ -176,4 +177,10 @@ def index_named(indexes: Sequence[TableIndex], name: str, *, is_dropped: bool = 
                 return index
             state = "is in use" if is_dropped else "was dropped"
             raise IndexNotFound(f"the index {index.name!r} {state}", name=index.name)
-    raise IndexNotFound(f"the table has no index {name!r}", name=name)
+    raise no_index(name, [index for index in indexes if (index.dropped_ms is not None) == is_dropped])
+
+
+def no_index(name: str, indexes: Sequence[TableIndex]) -> IndexNotFound:
+    """Returns the error of an index that is none of ``indexes``, with the nearest name among them."""
+    near = did_you_mean(name, [index.name for index in indexes])
+    return IndexNotFound(f"the table has no index {name!r}", name=name, **near)

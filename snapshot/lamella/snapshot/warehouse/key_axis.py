@@ -18,6 +18,7 @@ from lamella.snapshot.cache import CacheNamespace
 from lamella.snapshot.columnar.keys import BytesKeys, Keys, Mask, NumberKeys, WideKeys
 from lamella.snapshot.columnar.points import Points, ranked
 from lamella.snapshot.columnar.zones import HIGH_KNOWN, LOW_KNOWN, MAY_NUMBER, Zones
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.expression.bound import BoundTerm
 from lamella.snapshot.manifest import SnapshotPointer
@@ -137,7 +138,7 @@ class KeyAxes:
         layers = self._layers(pointer)
         terms = key_of(layers.head, columns).terms
         if number >= len(terms):
-            raise InvalidRequest(f"the key has {len(terms)} columns, and none has the number {number + 1}")
+            raise InvalidRequest(f"the key has {counted(len(terms), 'column')}, and none has the number {number + 1}")
         term = terms[number]
         return self._axes.load((layers.head.snapshot_id, term), lambda: self._made(layers, term))
 

@@ -9,6 +9,7 @@ from lamella.snapshot import commit as commits
 from lamella.snapshot.cluster.key import key_texts
 from lamella.snapshot.commit.snapshots import rolled_back_snapshot
 from lamella.snapshot.concurrency import ContextThreadPool
+from lamella.snapshot.counts import counted
 from lamella.snapshot.errors import BlocksGone, ObjectNotFound
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import Block, ClusterKind, DeleteFile, SegmentRef, Snapshot, SnapshotPointer
@@ -165,7 +166,8 @@ class Rollbacks:
         gone = [(block.location, reason) for block, reason in zip(blocks, found, strict=True) if reason is not None]
         if gone:
             raise BlocksGone(
-                f"{len(gone)} blocks of that snapshot are missing or were replaced, first {gone[0][0]!r}: {gone[0][1]}",
+                f"{counted(len(gone), 'block')} of that snapshot missing or replaced, first "
+                f"{gone[0][0]!r}: {gone[0][1]}",
                 blocks=[location for location, _ in gone[:NAMED_BLOCKS]],
                 reasons=[reason for _, reason in gone[:NAMED_BLOCKS]],
             )

@@ -62,13 +62,17 @@ class RefusedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a registration; ``snapshot_id`` is the snapshot that contains the blocks."""
+    """The result of a registration; ``snapshot_id`` is the snapshot that contains the blocks.
+
+    ``notes``: sentences about what will surprise readers, such as columns that Spark cannot read.
+    """
 
     snapshot_id: str
     registered: int
     row_count: int
     file_size_bytes: int
     refused: tuple[RefusedFile, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class IndexPartsSent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -226,15 +226,18 @@ class AsyncTableContents:
     _lake: AsyncCallRunner
     _name: TableName
 
-    async def info(self) -> wire.TableInfo:
+    async def info(self, *, role: wire.Role | None = None) -> wire.TableInfo:
         """The current state of the table; raises TableNotFound.
+
+        ``role``: raises PermissionDenied unless the caller has this role on the table. Give ``"write"`` before you
+        write files for a commit.
 
         Example:
             >>> info = await table.info()
             >>> info.row_count, info.block_count
             (15, 4)
         """
-        return await self._lake.run(table_call(self._name))
+        return await self._lake.run(table_call(self._name, role))
 
     async def schema(self) -> wire.SchemaInfo:
         """The table's current and earlier columns; raises TableNotFound.

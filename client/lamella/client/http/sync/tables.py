@@ -227,15 +227,18 @@ class TableContents:
     _lake: CallRunner
     _name: TableName
 
-    def info(self) -> wire.TableInfo:
+    def info(self, *, role: wire.Role | None = None) -> wire.TableInfo:
         """The current state of the table; raises TableNotFound.
+
+        ``role``: raises PermissionDenied unless the caller has this role on the table. Give ``"write"`` before you
+        write files for a commit.
 
         Example:
             >>> info = table.info()
             >>> info.row_count, info.block_count
             (15, 4)
         """
-        return self._lake.run(table_call(self._name))
+        return self._lake.run(table_call(self._name, role))
 
     def schema(self) -> wire.SchemaInfo:
         """The table's current and earlier columns; raises TableNotFound.

@@ -31,6 +31,7 @@ from lamella.snapshot.errors import (
     UnknownColumn,
 )
 from lamella.snapshot.wire import (
+    ROLES,
     CreateNamespace,
     CreateTable,
     DroppedList,
@@ -189,8 +190,16 @@ GET_TABLE: Final = Operation(
     summary="Get the current state of a table",
     tag="Tables",
     answer_type=TableInfo,
-    own_parameters=(IF_NONE_MATCH,),
-    errors=(NamespaceNotFound, TableNotFound),
+    own_parameters=(
+        IF_NONE_MATCH,
+        Parameter(
+            name="role",
+            description="Answer 403 unless the caller has this role on the table. Ask with `write` before you write "
+            "files for a commit.",
+            schema={"type": "string", "enum": list(ROLES)},
+        ),
+    ),
+    errors=(InvalidRequest, NamespaceNotFound, TableNotFound),
 )
 
 DROP_TABLE: Final = Operation(
