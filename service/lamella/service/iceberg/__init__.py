@@ -25,6 +25,7 @@ from lamella.service.iceberg.hosted import HostedTables
 from lamella.service.iceberg.hosted_scans import HostedScans
 from lamella.service.iceberg.routes import IcebergCatalogRoutes, IcebergScanRoutes, IcebergTokenRoutes
 from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
+from lamella.service.iceberg.storage_access import StorageAccess
 from lamella.service.iceberg.views import HostedViews, IcebergViewRoutes
 from lamella.service.iceberg.writes import IcebergNamespaceRoutes, IcebergTableRoutes
 from lamella.service.process.threads import Threads
@@ -87,6 +88,16 @@ def register(core: _Parts) -> Feature:
         clock=core.clock,
         log=core.log,
     )
+    access = StorageAccess(
+        settings=core.settings,
+        catalog=core.catalog,
+        warehouse=core.warehouse,
+        rules=core.rules,
+        hosted=hosted,
+        secret=core.token_secret,
+        clock=core.clock,
+        log=core.log,
+    )
     hosted_scans = HostedScans(catalog=core.catalog, warehouse=core.warehouse, hosted=hosted, note=note)
     scans = IcebergScans(core.catalog, core.warehouse, history, hosted, hosted_scans, core.token_secret, note)
     catalog_routes = IcebergCatalogRoutes(
@@ -95,6 +106,7 @@ def register(core: _Parts) -> Feature:
         page_tokens=core.page_tokens,
         history=history,
         hosted=hosted,
+        access=access,
         properties=core.settings.iceberg_properties,
         idempotency_ttl_s=core.settings.idempotency_ttl_s,
     )
@@ -115,6 +127,7 @@ def register(core: _Parts) -> Feature:
         readers=core.readers,
         tables=core.tables,
         hosted=hosted,
+        access=access,
         shown=catalog_routes,
     )
     view_routes = IcebergViewRoutes(

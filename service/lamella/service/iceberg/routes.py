@@ -23,6 +23,8 @@ from lamella.service.http.admission import read_json
 from lamella.service.http.lanes import Lanes
 from lamella.service.http.page_token import PageTokens
 from lamella.service.http.responses import (
+    NO_STORE,
+    REVALIDATE,
     BufferedResponse,
     ResponseFormat,
     StreamingResponse,
@@ -35,11 +37,9 @@ from lamella.service.http.streaming import LargeAnswers
 from lamella.service.iceberg.exports import EXPORTS_CONFIG, EXPORTS_WAREHOUSE
 from lamella.service.iceberg.hosted import HostedTables
 from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
+from lamella.service.iceberg.storage_access import STAGED, Access, Caller, StorageAccess
 from lamella.service.process.threads import Threads
-from lamella.snapshot.errors import (
-    InvalidRequest,
-    NamespaceNotFound,
-)
+from lamella.snapshot.errors import InvalidRequest, NamespaceNotFound
 from lamella.snapshot.iceberg import operations
 from lamella.snapshot.iceberg.table_metadata import with_snapshots_of_refs
 from lamella.snapshot.iceberg.wire import (
@@ -53,6 +53,7 @@ from lamella.snapshot.iceberg.wire import (
     IcebergTables,
     LoadedTable,
     PlanTableScan,
+    RequestToSign,
 )
 from lamella.snapshot.wire.operation import JSON
 
@@ -91,11 +92,14 @@ ENDPOINTS: Final = (
     f"POST {_VIEW}",
     f"DELETE {_VIEW}",
 )
+#: Served if the settings say so.
+SIGN_ENDPOINT: Final = f"POST {_TABLE}/sign"
 #: pyiceberg 0.12 reads these here, not from a table's config; 0.11 uses a name of its own.
 _SERVER_SIDE: Final = {"scan-planning-mode": "server", "rest-scan-planning-enabled": "true"}
 _WITH_ROW_IDS: Final = 3
 #: Tables with metadata files of clients may be planned by the clients.
 _CLIENT_SIDE: Final = {"scan-planning-mode": "client", "rest-scan-planning-enabled": "false"}
+_TO_SIGN: Final = msgspec.json.Decoder(RequestToSign)
 _MAX_NAMES: Final = 1_000_000
 _OF: Final = "this listing"
 
@@ -111,6 +115,7 @@ class IcebergCatalogRoutes:
         page_tokens: PageTokens,
         history: IcebergHistory,
         hosted: HostedTables,
+        access: StorageAccess,
         properties: Mapping[str, str],
         idempotency_ttl_s: int,
     ) -> None:
@@ -119,6 +124,7 @@ class IcebergCatalogRoutes:
         self._page_tokens = page_tokens
         self._history = history
         self._hosted = hosted
+        self._access = access
         self._properties = properties
         self._idempotency_ttl_s = idempotency_ttl_s
 
@@ -128,7 +134,7 @@ class IcebergCatalogRoutes:
         config = IcebergConfig(
             defaults={},
             overrides=dict(_SERVER_SIDE),
-            endpoints=ENDPOINTS,
+            endpoints=(*ENDPOINTS, SIGN_ENDPOINT) if self._access.signs else ENDPOINTS,
             idempotency_key_lifetime=f"PT{self._idempotency_ttl_s}S",
         )
         return json_response(config)
@@ -186,37 +192,68 @@ class IcebergCatalogRoutes:
             await self._readers.run(lambda: current_table(self._catalog, namespace, name))
             return Response(None, 204)
 
-        def work() -> bytes:
+        caller = Caller.of(request, namespace, name)
+
+        def load() -> LoadedTable:
             record = current_table(self._catalog, namespace, name)
             table = self._hosted.table(record)
             if table is not None:
                 metadata = self._hosted.metadata(table.location)
+                access = self._access.to(caller, record.table_id, metadata, table.location)
                 if which == "refs":
                     metadata = with_snapshots_of_refs(metadata)
-                return msgspec.json.encode(self.loaded(table.location, metadata, planned=table.is_registered))
-            metadata = self._history.metadata(record, only_refs=which == "refs")
-            loaded = LoadedTable(
+                return self.loaded(table.location, metadata, access, planned=table.is_registered)
+            access = self._access.to(caller, record.table_id, None)
+            return LoadedTable(
                 # Java's client reads the size when it reads a table's metadata tables, and does not open it.
                 metadata_location=record.pointer.manifest.location,
-                metadata=metadata,
-                config={**_SERVER_SIDE, **self._properties},
+                metadata=self._history.metadata(record, only_refs=which == "refs"),
+                config={**_SERVER_SIDE, **self._properties, **access.config},
+                storage_credentials=access.credentials,
             )
-            return msgspec.json.encode(loaded)
 
-        return tagged_by_content(request, await self._readers.run(work))
+        def work() -> tuple[bytes, str]:
+            loaded = load()
+            return msgspec.json.encode(loaded), NO_STORE if loaded.storage_credentials else REVALIDATE
 
-    def loaded(self, location: str | None, metadata: dict[str, Any], *, planned: bool = False) -> LoadedTable:
+        return tagged_by_content(request, *await self._readers.run(work))
+
+    def loaded(
+        self, location: str | None, metadata: dict[str, Any], access: Access, *, planned: bool = False
+    ) -> LoadedTable:
         """Return the answer of a table that Iceberg clients commit to. ``planned``: blocks know its files.
 
         Plans have no row ids, so clients plan tables of format version 3 by themselves.
         """
         side = _SERVER_SIDE if planned and metadata["format-version"] < _WITH_ROW_IDS else _CLIENT_SIDE
-        return LoadedTable(metadata_location=location, metadata=metadata, config={**side, **self._properties})
+        return LoadedTable(
+            metadata_location=location,
+            metadata=metadata,
+            config={**side, **self._properties, **access.config},
+            storage_credentials=access.credentials,
+        )
 
     async def iceberg_credentials(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        await self._readers.run(lambda: current_table(self._catalog, namespace, name))
-        return json_response(Credentials(storage_credentials=()))
+        caller = Caller.of(request, namespace, name)
+
+        def work() -> Credentials:
+            found = self._access.credentials(caller, current_table(self._catalog, namespace, name))
+            return Credentials(storage_credentials=found)
+
+        response = json_response(await self._readers.run(work))
+        response.headers["Cache-Control"] = NO_STORE
+        return response
+
+    async def sign_iceberg_request(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+        caller, staged = Caller.of(request, namespace, name), request.query_params.get(STAGED)
+        signed = await self._readers.run(lambda: self._access.sign(caller, read_json(_TO_SIGN, body), staged))
+        response = json_response(signed)
+        response.headers["Cache-Control"] = f"no-cache, {NO_STORE}"  # clients of the specification read the first
+        return response
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -230,6 +267,7 @@ class IcebergCatalogRoutes:
             ServedOperation(operations.ICEBERG_TABLES_OF_EXPORTS, self.iceberg_tables),
             ServedOperation(operations.LOAD_ICEBERG_TABLE, self.load_iceberg_table),
             ServedOperation(operations.ICEBERG_CREDENTIALS, self.iceberg_credentials),
+            ServedOperation(operations.SIGN_ICEBERG_REQUEST, self.sign_iceberg_request),
         )
 
 
@@ -365,8 +403,6 @@ class IcebergScanRoutes:
 _ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105  # a name, and no secret
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _MAX_FIELDS: Final = 20
-#: RFC 6749 (section 5.1) forbids caches to store it.
-_NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
 class IcebergTokenRoutes:
@@ -397,7 +433,7 @@ class IcebergTokenRoutes:
         time_left_s = msgspec.UNSET if expires_ms is None else max(0, (expires_ms - self._clock()) // 1000)
         answer = AccessToken(access_token=shown, issued_token_type=_ACCESS_TOKEN, expires_in=time_left_s)
         response = json_response(answer)
-        response.headers.update(_NO_STORE)
+        response.headers["Cache-Control"] = NO_STORE  # RFC 6749, section 5.1
         return response
 
     def operations(self) -> tuple[ServedOperation, ...]:

@@ -17,8 +17,10 @@ from lamella.snapshot.errors import (
     NamespaceNotEmpty,
     NamespaceNotFound,
     NotExpressible,
+    NotSignable,
     ObjectNotFound,
     OutcomeUnknown,
+    PermissionDenied,
     PlanTaskNotFound,
     PropertyConflict,
     QuotaExceeded,
@@ -51,7 +53,9 @@ from lamella.snapshot.iceberg.wire import (
     RegisterIcebergTable,
     RegisterIcebergView,
     RenameIcebergTable,
+    RequestToSign,
     ScanTasks,
+    SignedRequest,
     TokenRequest,
     UpdatedIcebergNamespace,
     UpdateIcebergNamespace,
@@ -84,6 +88,13 @@ _VIEW: Final = "/iceberg/v1/namespaces/{namespace}/views/{view}"
 _PAGE: Final = (
     Parameter(name="pageSize", description="Maximum number of names; default: all.", schema={"type": "integer"}),
     Parameter(name="pageToken", description="`next-page-token` of the previous answer; empty: the first page."),
+)
+
+_DELEGATION: Final = Parameter(
+    name="X-Iceberg-Access-Delegation",
+    location="header",
+    description="How the client can use the table's files on S3, by commas: `vended-credentials`, `remote-signing`. "
+    "The first one that the settings allow counts.",
 )
 
 _PLAN_ID: Final = _TABLE + "/plan/{plan_id}"
@@ -203,7 +214,8 @@ CREATE_ICEBERG_TABLE: Final = Operation(
     "that does not exist yet; the client creates it by a commit.",
     request_type=CreateIcebergTable,
     answer_type=LoadedTable,
-    errors=(*_OF_A_CHANGE, AlreadyExists),
+    own_parameters=(_DELEGATION,),
+    errors=(*_OF_A_CHANGE, AlreadyExists, NotExpressible, NotSignable),
     resend="with_key",
 )
 
@@ -216,7 +228,8 @@ REGISTER_ICEBERG_TABLE: Final = Operation(
     tag="Iceberg",
     request_type=RegisterIcebergTable,
     answer_type=LoadedTable,
-    errors=(*_OF_A_CHANGE, AlreadyExists, ObjectNotFound, ManifestError, NotExpressible),
+    own_parameters=(_DELEGATION,),
+    errors=(*_OF_A_CHANGE, AlreadyExists, ObjectNotFound, ManifestError, NotExpressible, NotSignable),
     resend="with_key",
 )
 
@@ -415,9 +428,10 @@ LOAD_ICEBERG_TABLE: Final = Operation(
             description="`all`, or `refs`: only snapshots of branches and tags.",
             schema={"type": "string", "enum": ["all", "refs"]},
         ),
+        _DELEGATION,
         IF_NONE_MATCH,
     ),
-    errors=(*OF_A_SNAPSHOT, NotExpressible),
+    errors=(*OF_A_SNAPSHOT, NotExpressible, NotSignable),
 )
 
 ICEBERG_CREDENTIALS: Final = Operation(
@@ -425,11 +439,29 @@ ICEBERG_CREDENTIALS: Final = Operation(
     method="GET",
     path=_TABLE + "/credentials",
     permission=on_table("read"),
-    summary="Credentials for a table's storage: none",
+    summary="Credentials for a table's files on S3",
     tag="Iceberg",
-    description="The service does not share its credentials; clients need their own.",
+    description="None, unless the settings say so. They are for reading, and for writing if the caller has the role "
+    "`write` on the table.",
     answer_type=Credentials,
-    errors=OF_A_TABLE,
+    errors=(*OF_A_TABLE, NotExpressible, NotSignable, StoreError),
+)
+
+SIGN_ICEBERG_REQUEST: Final = Operation(
+    name="sign_iceberg_request",
+    method="POST",
+    path=_TABLE + "/sign",
+    permission=on_table("read"),
+    summary="Sign a request to S3",
+    tag="Iceberg",
+    description="For a request to an object in the table's folders, or a listing there; those that write need the role "
+    "`write`. Only if the setting `iceberg_remote_signing` is on.",
+    request_type=RequestToSign,
+    answer_type=SignedRequest,
+    own_parameters=(Parameter(name="staged", description="Of the address that a client got with a staged table."),),
+    errors=(InvalidRequest, *OF_A_TABLE, LocationRefused, PermissionDenied, NotExpressible, NotSignable, StoreError),
+    is_question=True,
+    is_recorded=False,
 )
 
 PLAN_TABLE_SCAN: Final = Operation(
