@@ -13,14 +13,13 @@ from typing import Final
 
 import msgspec
 
+from lamella.service.maintenance.iceberg_files import ICEBERG_FOLDER
 from lamella.service.tables.names import LocationRules
 from lamella.snapshot.errors import InvalidRequest
 from lamella.snapshot.iceberg.table_metadata import Json
 from lamella.snapshot.storage import normal
 from lamella.snapshot.warehouse import Warehouse
 
-#: Below the table's folder: the files of Iceberg clients.
-ICEBERG_FOLDER: Final = "iceberg"
 #: Properties of a table that name folders of its files.
 _FOLDERS: Final = (
     "write.metadata.path",

@@ -27,7 +27,7 @@ from lamella.service.commits.transactions import error_of
 from lamella.service.external.external import External
 from lamella.service.history.history import history_entry, trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse, answered, finished
-from lamella.service.iceberg.granted import ICEBERG_FOLDER
+from lamella.service.maintenance.iceberg_files import ICEBERG_FOLDER
 from lamella.service.tables.names import LocationRules, check_name
 from lamella.snapshot.concurrency import SingleFlight
 from lamella.snapshot.delete_policy import DELETE_MODE
@@ -486,6 +486,14 @@ class HostedTables:
         if not is_of_iceberg:
             raise InvalidRequest(f"{location} is among the files of the service", location=location)
 
+    def _refuse_purged(self, *locations: str) -> None:
+        """Raise InvalidRequest for a location in the folder of a table whose files are being deleted."""
+        root = self._warehouse.table_location("")
+        folders = {normal(each)[len(root) :].partition("/")[0] for each in locations if normal(each).startswith(root)}
+        dropped = self._catalog.dropped_before(0) if folders else []
+        if any(each.removal_scheduled and each.record.table_id in folders for each in dropped):
+            raise InvalidRequest("the files are those of a table that was purged", location=locations[0])
+
     def _table_id_in(self, location: str) -> str:
         """Return the id of the table whose folder a location is, which was made for it; else a new id."""
         found = normal(location).rstrip("/")
@@ -536,6 +544,8 @@ class HostedTables:
         )
         entry = history_entry(1, pointer, self._warehouse.snapshot(pointer))
         stored = key.store_as(200, IcebergPointer(metadata_location=written), snapshot_id=pointer.snapshot_id)
+        if location is not None:
+            self._refuse_purged(location, metadata["location"])
         try:
             self._catalog.create_table(record, entry, remember=stored.stored)
         except AlreadyExists:

@@ -278,7 +278,8 @@ DROP_ICEBERG_TABLE: Final = Operation(
     own_parameters=(
         Parameter(
             name="purgeRequested",
-            description="The table cannot be undropped. Default: false.",
+            description="The table cannot be undropped, and the next clean-up of dropped tables deletes its files. "
+            "Default: false.",
             schema={"type": "boolean"},
         ),
     ),
