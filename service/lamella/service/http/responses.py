@@ -265,9 +265,18 @@ def _not_modified(tag: str, cache: str) -> Response:
     return Response(None, 304, {"ETag": tag, "Cache-Control": cache, "Vary": "Accept-Encoding"})
 
 
-def tagged_by_content(request: Request, data: bytes, cache: str = REVALIDATE) -> Response:
-    """Return JSON with a tag made from its bytes, or 304, for an answer that depends on more than a pointer."""
-    tag = content_tag(data)
-    if matches_tag(request, tag) or request.headers.get("if-none-match", "").strip() == "*":
+def has_tag(request: Request, tag: str) -> bool:
+    """Return True if a request with this tag for its answer is answered with 304."""
+    return matches_tag(request, tag) or request.headers.get("if-none-match", "").strip() == "*"
+
+
+def tagged(request: Request, tag: str, data: bytes, cache: str = REVALIDATE) -> Response:
+    """Return JSON with a tag, or 304."""
+    if has_tag(request, tag):
         return _not_modified(tag, cache)
     return Response(data, headers={"ETag": tag, "Cache-Control": cache}, media_type=JSON)
+
+
+def tagged_by_content(request: Request, data: bytes, cache: str = REVALIDATE) -> Response:
+    """Return JSON with a tag made from its bytes, or 304, for an answer that depends on more than a pointer."""
+    return tagged(request, content_tag(data), data, cache)

@@ -338,20 +338,24 @@ class HostedTables:
         table_id, metadata = self._new(namespace, request)
         return self._add(namespace, name, table_id, metadata, key)
 
-    def register(self, namespace: str, request: RegisterIcebergTable, key: IdempotencyKey) -> StoredResponse:
-        """Add a table by its metadata file.
+    def register(self, namespace: str, request: RegisterIcebergTable, key: IdempotencyKey) -> StoredResponse | Pending:
+        """Add a table by its metadata file, or give an existing one that metadata (``overwrite``).
 
-        Raises:
-            InvalidRequest: the name or the file.
+        Raises, here or when awaited:
+            InvalidRequest: the name or the file; the file is of another table than the one to be overwritten.
             LocationRefused: tables of this namespace may not use the file's location.
             ObjectNotFound, StoreError: the file cannot be read.
-            NamespaceNotFound, AlreadyExists, QuotaExceeded: the state of the catalog.
+            NotExpressible: the table to be overwritten is not one of Iceberg clients.
+            NamespaceNotFound, AlreadyExists, QuotaExceeded, Unavailable: the state of the catalog.
         """
         name = check_name("table", request.name)
-        if request.overwrite:
-            raise NotExpressible("overwrite is not supported: drop the table first")
-        self._refuse_existing(namespace, name)
         location = normal(request.metadata_location)
+        if request.overwrite:
+            with suppress(TableNotFound):
+                record = self._catalog.table(namespace, name)
+                self._rules.of(namespace, record.table_id).require(location)
+                return self._replace(record, location, self.metadata(location, is_new=True), key, _TRIES)
+        self._refuse_existing(namespace, name)
         self._rules.of(namespace, None).require(location)
         metadata = self.metadata(location, is_new=True)
         table_id = str(self._ids.new())
@@ -583,6 +587,31 @@ class HostedTables:
             self._queued(change, IdempotencyKey(None, "", "", self._clock())).wait()
         except LamellaError as error:
             self._log.warning("files of an Iceberg table are not registered yet", table=record.name, error=str(error))
+
+    def _replace(
+        self, record: TableRecord, location: str, metadata: Json, key: IdempotencyKey, tries: int
+    ) -> StoredResponse | Pending:
+        """Make a metadata file the current one, whatever the table's is."""
+        record, head, current = self._published(record)
+        if metadata["table-uuid"] != self.metadata(current)["table-uuid"]:
+            raise InvalidRequest(
+                f"{location} is the metadata of another table: drop {record.namespace}.{record.name} first",
+                location=location,
+            )
+        self._check_location(record.namespace, record.table_id, metadata["location"], is_registered=True)
+        self._refuse_purged(location, metadata["location"])
+        if location == current:
+            return answered(self._catalog, key, IcebergPointer(metadata_location=location))
+        change = self._following(record, head, location, metadata, "register", rereads=True)
+
+        def again(error: LamellaError) -> Pending:
+            if error.code not in _RETRIED or tries <= 1:
+                raise error
+            now = self._catalog.table_by_id(record.table_id)
+            following = self._replace(now, location, metadata, key, tries - 1)
+            return following if isinstance(following, Pending) else finished(following)
+
+        return Pending(self._queued(change, key).answered, again)
 
     def _commit(
         self, record: TableRecord, request: CommitIcebergTable, key: IdempotencyKey, tries: int

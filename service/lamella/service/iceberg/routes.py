@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote_plus
 
@@ -29,7 +30,10 @@ from lamella.service.http.responses import (
     ResponseFormat,
     StreamingResponse,
     begin_streaming,
+    entity_tag,
+    has_tag,
     respond,
+    tagged,
     tagged_by_content,
 )
 from lamella.service.http.routing import ServedOperation, json_response, require_json, whole_number
@@ -194,29 +198,40 @@ class IcebergCatalogRoutes:
 
         caller = Caller.of(request, namespace, name)
 
-        def load() -> LoadedTable:
+        def work() -> Response:
             record = current_table(self._catalog, namespace, name)
             table = self._hosted.table(record)
-            if table is not None:
-                metadata = self._hosted.metadata(table.location)
-                access = self._access.to(caller, record.table_id, metadata, table.location)
-                if which == "refs":
-                    metadata = with_snapshots_of_refs(metadata)
-                return self.loaded(table.location, metadata, access, planned=table.is_registered)
-            access = self._access.to(caller, record.table_id, None)
-            return LoadedTable(
-                # Java's client reads the size when it reads a table's metadata tables, and does not open it.
-                metadata_location=record.pointer.manifest.location,
-                metadata=self._history.metadata(record, only_refs=which == "refs"),
-                config={**_SERVER_SIDE, **self._properties, **access.config},
-                storage_credentials=access.credentials,
+            if table is None:
+                loaded = self._own(record, which, self._access.to(caller, record.table_id, lambda: None))
+                return tagged_by_content(request, msgspec.json.encode(loaded), _cache_of(loaded))
+            access = self._access.to(
+                caller, record.table_id, partial(self._hosted.metadata, table.location), table.location
             )
+            tag = self.tag(table.location, access, which)
+            if has_tag(request, tag):
+                return tagged(request, tag, b"", NO_STORE if access.credentials else REVALIDATE)
+            metadata = self._hosted.metadata(table.location)
+            if which == "refs":
+                metadata = with_snapshots_of_refs(metadata)
+            loaded = self.loaded(table.location, metadata, access, planned=table.is_registered)
+            return tagged(request, tag, msgspec.json.encode(loaded), _cache_of(loaded))
 
-        def work() -> tuple[bytes, str]:
-            loaded = load()
-            return msgspec.json.encode(loaded), NO_STORE if loaded.storage_credentials else REVALIDATE
+        return await self._readers.run(work)
 
-        return tagged_by_content(request, *await self._readers.run(work))
+    def _own(self, record: TableRecord, which: str, access: Access) -> LoadedTable:
+        """Return the answer of a table that Iceberg clients do not commit to."""
+        return LoadedTable(
+            # Java's client reads the size when it reads a table's metadata tables, and does not open it.
+            metadata_location=record.pointer.manifest.location,
+            metadata=self._history.metadata(record, only_refs=which == "refs"),
+            config={**_SERVER_SIDE, **self._properties, **access.config},
+            storage_credentials=access.credentials,
+        )
+
+    def tag(self, location: str, access: Access, which: str = "all") -> str:
+        """Return the ETag of a table with that metadata file, whose answer has the ``which`` snapshots."""
+        config = msgspec.json.encode({**self._properties, **access.config}, order="sorted").decode()
+        return entity_tag(location, which, config)
 
     def loaded(
         self, location: str | None, metadata: dict[str, Any], access: Access, *, planned: bool = False
@@ -232,6 +247,14 @@ class IcebergCatalogRoutes:
             config={**side, **self._properties, **access.config},
             storage_credentials=access.credentials,
         )
+
+    def answer(self, loaded: LoadedTable, access: Access) -> Response:
+        """Return the response to a request that created a table."""
+        response = json_response(loaded)
+        response.headers["Cache-Control"] = _cache_of(loaded)
+        if loaded.metadata_location is not None:
+            response.headers["ETag"] = self.tag(loaded.metadata_location, access)
+        return response
 
     async def iceberg_credentials(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
@@ -269,6 +292,11 @@ class IcebergCatalogRoutes:
             ServedOperation(operations.ICEBERG_CREDENTIALS, self.iceberg_credentials),
             ServedOperation(operations.SIGN_ICEBERG_REQUEST, self.sign_iceberg_request),
         )
+
+
+def _cache_of(loaded: LoadedTable) -> str:
+    """Return how an answer may be cached."""
+    return NO_STORE if loaded.storage_credentials else REVALIDATE
 
 
 #: Between the levels of a namespace in a path, by the specification. Names of Lamella have dots there.
@@ -315,9 +343,14 @@ register_url_convertor("levels", LevelsConvertor())
 
 
 def page_of(request: Request, names: Sequence[str], tokens: PageTokens, scope: str) -> tuple[Sequence[str], str | None]:
-    """Return the names on the requested page, and the token of the next one."""
+    """Return the names on the requested page, and the token of the next one.
+
+    A client that sends no ``pageToken``, not even an empty one, does not know of pages and gets all names.
+    """
     size = whole_number(request, "pageSize", _MAX_NAMES, 1, _MAX_NAMES)
     token = request.query_params.get("pageToken")
+    if token is None:
+        return names, None
     if token:
         behind = tokens.read(token, _OF, scope, parameter="pageToken")
         names = [name for name in names if name.encode() > behind]

@@ -35,6 +35,8 @@ _HEADER: Final = "x-iceberg-access-delegation"
 _CREDENTIALS: Final = "vended-credentials"
 _SIGNING: Final = "remote-signing"
 _REMEMBERED: Final = 10_000
+#: Returns the metadata of a table.
+ReadMetadata = Callable[[], Json | None]
 #: Between the levels of a namespace in a path.
 _LEVEL: Final = "\x1f"
 #: How long requests for the files of a table that is not created yet are signed.
@@ -134,11 +136,11 @@ class StorageAccess:
         return self._requests is not None
 
     def to(
-        self, caller: Caller, table_id: str, metadata: Json | None, location: str = "", *, is_staged: bool = False
+        self, caller: Caller, table_id: str, read: ReadMetadata, location: str = "", *, is_staged: bool = False
     ) -> Access:
         """Return the access that a caller gets to a table, whose metadata is in the file at ``location``.
 
-        ``metadata``: None for a table that Iceberg clients do not commit to. ``is_staged``: it is not created yet.
+        ``read`` reads it; None: of a table that Iceberg clients do not commit to. ``is_staged``: it is not created yet.
 
         Raises:
             NotExpressible: its locations are too long for temporary credentials.
@@ -146,10 +148,10 @@ class StorageAccess:
         """
         for way in caller.ways:
             if way == _CREDENTIALS and (self._static or self._sessions is not None):
-                folders = self._folders(caller, table_id, lambda: metadata, location)
+                folders = self._folders(caller, table_id, read, location)
                 return self._credentials(caller, table_id, folders, is_staged=is_staged)
             if way == _SIGNING and self._requests is not None:
-                folders = self._folders(caller, table_id, lambda: metadata, location)
+                folders = self._folders(caller, table_id, read, location)
                 return self._signer(caller, table_id, folders, is_staged=is_staged)
         return Access()
 
@@ -159,7 +161,7 @@ class StorageAccess:
             record = self._catalog.table(caller.namespace, caller.name)
         except (NamespaceNotFound, TableNotFound):
             return Access()
-        return self.to(caller, record.table_id, metadata, location)
+        return self.to(caller, record.table_id, lambda: metadata, location)
 
     def credentials(self, caller: Caller, record: TableRecord) -> tuple[StorageCredential, ...]:
         """Return the credentials that a caller gets for a table, if there are any. Raises as :meth:`to`."""
@@ -194,7 +196,7 @@ class StorageAccess:
         read = partial(self._hosted.metadata, location) if location is not None else lambda: None
         return self._folders(caller, record.table_id, read, location or "")
 
-    def _folders(self, caller: Caller, table_id: str, read: Callable[[], Json | None], location: str) -> GrantedFolders:
+    def _folders(self, caller: Caller, table_id: str, read: ReadMetadata, location: str) -> GrantedFolders:
         """Return the folders of a table. ``location``: its metadata file, which does not change; ``read`` reads it."""
         key = (table_id, caller.namespace, location, caller.may_write)
         with self._lock:

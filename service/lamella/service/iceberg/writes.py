@@ -15,11 +15,10 @@ from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse, answered
 from lamella.service.http.mutations import Mutations, Work
 from lamella.service.http.problem import error_in
-from lamella.service.http.responses import NO_STORE
 from lamella.service.http.routing import ServedOperation, json_response, require_json
 from lamella.service.iceberg.hosted import HostedTables
 from lamella.service.iceberg.routes import IcebergCatalogRoutes, levels_of, name_of
-from lamella.service.iceberg.storage_access import Caller, StorageAccess
+from lamella.service.iceberg.storage_access import Access, Caller, StorageAccess
 from lamella.service.process.threads import Threads
 from lamella.service.tables.tables import Tables
 from lamella.service.usage.audit import about
@@ -150,10 +149,10 @@ class IcebergTableRoutes:
 
             def stage() -> LoadedTable:
                 table_id, metadata = tables.staged(namespace, payload)
-                access = self._access.to(caller, table_id, metadata, is_staged=True)
+                access = self._access.to(caller, table_id, lambda: metadata, is_staged=True)
                 return self._shown.loaded(None, metadata, access)
 
-            return _answer(await self._readers.run(stage))
+            return self._shown.answer(await self._readers.run(stage), Access())
         return await self._loaded(request, caller, lambda key: tables.create(namespace, payload, key), body)
 
     async def register_iceberg_table(self, request: Request) -> Response:
@@ -176,7 +175,9 @@ class IcebergTableRoutes:
 
         done = await run(self._mutations, request, work, body, threads=self._threads)
         location, metadata = await self._metadata(done)
-        return json_response(CommittedIcebergTable(metadata_location=location, metadata=metadata))
+        response = json_response(CommittedIcebergTable(metadata_location=location, metadata=metadata))
+        response.headers["ETag"] = self._shown.tag(location, Access())
+        return response
 
     async def drop_iceberg_table(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
@@ -224,7 +225,7 @@ class IcebergTableRoutes:
         done = await run(self._mutations, request, work, body, threads=self._threads)
         location, metadata = await self._metadata(done)
         access = await self._readers.run(lambda: self._access.to_created(caller, metadata, location))
-        return _answer(self._shown.loaded(location, metadata, access))
+        return self._shown.answer(self._shown.loaded(location, metadata, access), access)
 
     async def _metadata(self, done: Response) -> tuple[str, dict[str, Any]]:
         """Return the metadata file that a commit stored as its answer, and its content."""
@@ -241,13 +242,6 @@ class IcebergTableRoutes:
             ServedOperation(operations.COMMIT_ICEBERG_TRANSACTION, self.commit_iceberg_transaction),
             ServedOperation(operations.RENAME_ICEBERG_TABLE, self.rename_iceberg_table),
         )
-
-
-def _answer(loaded: LoadedTable) -> Response:
-    response = json_response(loaded)
-    if loaded.storage_credentials:
-        response.headers["Cache-Control"] = NO_STORE
-    return response
 
 
 def _is_true(request: Request, name: str) -> bool:

@@ -86,8 +86,16 @@ _TABLE: Final = "/iceberg/v1/namespaces/{namespace}/tables/{table}"
 _VIEWS: Final = "/iceberg/v1/namespaces/{namespace}/views"
 _VIEW: Final = "/iceberg/v1/namespaces/{namespace}/views/{view}"
 _PAGE: Final = (
-    Parameter(name="pageSize", description="Maximum number of names; default: all.", schema={"type": "integer"}),
-    Parameter(name="pageToken", description="`next-page-token` of the previous answer; empty: the first page."),
+    Parameter(
+        name="pageSize",
+        description="Maximum number of names, if there is a `pageToken`. Default: all.",
+        schema={"type": "integer"},
+    ),
+    Parameter(
+        name="pageToken",
+        description="`next-page-token` of the previous answer; empty: the first page. Without it, the answer has all "
+        "names.",
+    ),
 )
 
 _DELEGATION: Final = Parameter(
@@ -125,7 +133,7 @@ ICEBERG_NAMESPACES: Final = Operation(
     summary="List the namespaces for Iceberg clients",
     tag="Iceberg",
     answer_type=IcebergNamespaces,
-    own_parameters=(*_PAGE, Parameter(name="parent", description="Namespaces inside this one: there are none.")),
+    own_parameters=(*_PAGE, Parameter(name="parent", description="Only namespaces one level below this one.")),
     errors=(InvalidRequest, InvalidPageToken, NamespaceNotFound),
 )
 
@@ -226,6 +234,7 @@ REGISTER_ICEBERG_TABLE: Final = Operation(
     permission=on_namespace("write"),
     summary="Add a table by its metadata file",
     tag="Iceberg",
+    description="With `overwrite`, a table with this name gets the metadata, if its `table-uuid` is the same.",
     request_type=RegisterIcebergTable,
     answer_type=LoadedTable,
     own_parameters=(_DELEGATION,),
