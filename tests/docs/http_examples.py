@@ -353,7 +353,9 @@ def _iceberg(call: Callable[..., Any], put: Callable[[str, bytes], None], incomi
     call("fetch_plan", plan_id=planned["plan-id"])
     call("fetch_scan_tasks", {"plan-task": planned["plan-id"]})
     call("cancel_plan", plan_id=planned["plan-id"])
-    call("report_iceberg_metrics", {})
+    metrics = {"result-data-files": {"unit": "count", "value": 1}}
+    reported = {"type": "eq", "term": "country", "value": "(hash-10ba60ed)"}  # as Java's clients report it
+    call("report_iceberg_metrics", {"report-type": "scan-report", "filter": reported, "metrics": metrics})
 
 
 def _iceberg_views(call: Callable[..., Any], put: Callable[[str, bytes], None], incoming: str) -> None:

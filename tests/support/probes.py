@@ -293,7 +293,7 @@ PROBES: Final[Mapping[str, Probe]] = {
     "fetch_scan_tasks": Probe(needs=("plan_id",), body=lambda p: {"plan-task": p.plan_id}),
     "fetch_plan": Probe(needs=("plan_id",)),
     "cancel_plan": Probe(needs=("plan_id",)),
-    "report_iceberg_metrics": Probe(body=_nothing),
+    "report_iceberg_metrics": Probe(body=lambda _: {"report-type": "scan-report", "filter": True}),
     "iceberg_token": Probe(also=(400,)),
 }
 #: What Iceberg's errors are called, by the codes of ours that tests ask for.

@@ -24,6 +24,7 @@ from lamella.service.iceberg.exports import ExportedTableRoutes
 from lamella.service.iceberg.hosted import HostedTables
 from lamella.service.iceberg.hosted_scans import HostedScans
 from lamella.service.iceberg.routes import IcebergCatalogRoutes, IcebergScanRoutes, IcebergTokenRoutes
+from lamella.service.iceberg.scan_reports import ScanReports
 from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
 from lamella.service.iceberg.storage_access import StorageAccess
 from lamella.service.iceberg.views import HostedViews, IcebergViewRoutes
@@ -116,6 +117,7 @@ def register(core: _Parts) -> Feature:
         lanes=core.lanes,
         large_answers=core.large_answers,
         scans=scans,
+        reports=ScanReports(core.warehouse, notes),
     )
     export_routes = ExportedTableRoutes(
         catalog=core.catalog, readers=core.readers, store=core.store, properties=core.settings.iceberg_properties

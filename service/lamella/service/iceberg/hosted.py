@@ -295,15 +295,15 @@ class HostedTables:
         allowed, store = self._rules.of(record.namespace, record.table_id), self._store
         return Read(lambda location: store.read(normal(location)), lambda location: allowed.require(normal(location)))
 
-    def metadata(self, location: str, *, is_new: bool = False) -> Json:
-        """Return the metadata in a file. ``is_new``: one that the service has not written, so that it is read.
+    def metadata(self, location: str, *, from_store: bool = False) -> Json:
+        """Return the metadata in a file. ``from_store``: it is read, and not remembered: it may be gone.
 
         Raises:
             ObjectNotFound, StoreError: it cannot be read.
             ManifestError: it is damaged.
         """
         with self._lock:
-            data = None if is_new else self._files.get(location)
+            data = None if from_store else self._files.get(location)
         if data is None:
             data = self._store.read(location)
             self._remember(location, data)
@@ -354,10 +354,10 @@ class HostedTables:
             with suppress(TableNotFound):
                 record = self._catalog.table(namespace, name)
                 self._rules.of(namespace, record.table_id).require(location)
-                return self._replace(record, location, self.metadata(location, is_new=True), key, _TRIES)
+                return self._replace(record, location, self.metadata(location, from_store=True), key, _TRIES)
         self._refuse_existing(namespace, name)
         self._rules.of(namespace, None).require(location)
-        metadata = self.metadata(location, is_new=True)
+        metadata = self.metadata(location, from_store=True)
         table_id = str(self._ids.new())
         self._check_location(namespace, table_id, metadata["location"], is_registered=True)
         return self._add(namespace, name, table_id, metadata, key, location=location)

@@ -40,6 +40,7 @@ from lamella.service.http.routing import ServedOperation, json_response, require
 from lamella.service.http.streaming import LargeAnswers
 from lamella.service.iceberg.exports import EXPORTS_CONFIG, EXPORTS_WAREHOUSE
 from lamella.service.iceberg.hosted import HostedTables
+from lamella.service.iceberg.scan_reports import ScanReports
 from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
 from lamella.service.iceberg.storage_access import STAGED, Access, Caller, StorageAccess
 from lamella.service.process.threads import Threads
@@ -58,6 +59,7 @@ from lamella.snapshot.iceberg.wire import (
     LoadedTable,
     PlanTableScan,
     RequestToSign,
+    ScanReport,
 )
 from lamella.snapshot.wire.operation import JSON
 
@@ -210,7 +212,7 @@ class IcebergCatalogRoutes:
             tag = self.tag(table.location, access, which)
             if has_tag(request, tag):
                 return tagged(request, tag, b"", NO_STORE if access.credentials else REVALIDATE)
-            metadata = self._hosted.metadata(table.location)
+            metadata = self._hosted.metadata(table.location, from_store=True)
             if which == "refs":
                 metadata = with_snapshots_of_refs(metadata)
             loaded = self.loaded(table.location, metadata, access, planned=table.is_registered)
@@ -360,7 +362,7 @@ def page_of(request: Request, names: Sequence[str], tokens: PageTokens, scope: s
 
 _PLAN: Final = msgspec.json.Decoder(PlanTableScan)
 _TASKS: Final = msgspec.json.Decoder(FetchScanTasks)
-_REPORT: Final = msgspec.json.Decoder(dict[str, Any])
+_REPORT: Final = msgspec.json.Decoder(ScanReport)
 
 
 class IcebergScanRoutes:
@@ -370,13 +372,21 @@ class IcebergScanRoutes:
     """
 
     def __init__(
-        self, *, catalog: Catalog, readers: Threads, lanes: Lanes, large_answers: LargeAnswers, scans: IcebergScans
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        lanes: Lanes,
+        large_answers: LargeAnswers,
+        scans: IcebergScans,
+        reports: ScanReports,
     ) -> None:
         self._catalog = catalog
         self._readers = readers
         self._lanes = lanes
         self._large_answers = large_answers
         self._scans = scans
+        self._reports = reports
 
     async def plan_table_scan(self, request: Request) -> Response:
         require_json(request)
@@ -407,9 +417,9 @@ class IcebergScanRoutes:
 
     async def report_iceberg_metrics(self, request: Request) -> Response:
         require_json(request)
-        read_json(_REPORT, await request.body())
+        report, reports = read_json(_REPORT, await request.body()), self._reports
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        await self._readers.run(lambda: current_table(self._catalog, namespace, name))
+        await self._readers.run(lambda: reports.note(current_table(self._catalog, namespace, name), report))
         return Response(None, 204)
 
     async def _answer(self, request: Request, call: Callable[[TableRecord, int | None], Iterator[bytes]]) -> Response:

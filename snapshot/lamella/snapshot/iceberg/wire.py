@@ -79,6 +79,14 @@ class IcebergTables(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", o
     next_page_token: str | None = None
 
 
+class ScanReport(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """What a client says of a scan or a commit (``report_type``); only what is used. Scans have a ``filter``."""
+
+    report_type: Annotated[str, Meta(max_length=64)]
+    filter: Any = None
+    metrics: Annotated[dict[Annotated[str, Meta(max_length=256)], Any], Meta(max_length=1_000)] = {}
+
+
 class StorageCredential(msgspec.Struct, frozen=True, kw_only=True):
     """Properties with credentials for the locations that start with ``prefix``."""
 
