@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import BadRequestError
@@ -15,6 +16,7 @@ from pyiceberg.table import Table
 
 from fixtures_server import ServerProcess, StartServer, start_shared
 from lamella.client.http import Lamella
+from lamella.snapshot.errors import ReaderFeatureMissing
 from lamella.snapshot.wire import VacuumAnswer
 
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
@@ -233,3 +235,24 @@ def test_nothing_is_deleted_while_another_tables_metadata_cannot_be_read(purged:
     hidden.write_bytes(data)
     purged.vacuum()
     assert files(purged.folder(table)) == []
+
+
+def test_a_registered_file_stays_that_only_the_metadata_of_an_iceberg_table_names(purged: Purged) -> None:
+    """Lamella could not read the commit that added it, so no block of that table says so."""
+    foreign = purged.create("foreign")
+    foreign.append(ROWS)
+    (data,) = [each.file.file_path for each in foreign.scan().plan_files()]
+    file = purged.shared / "a.parquet"
+    pq.write_table(ROWS, file)
+    purged.create("other").add_files([data, f"file://{file}"])  # the first is in another table's folder
+    with Lamella(purged.server.url) as lake:
+        lake.create_table(purged.name("own"), schema_from=str(file))
+        lake.table(purged.name("own")).register([str(file)])
+        with pytest.raises(ReaderFeatureMissing):
+            lake.table(purged.name("other")).scan().to_arrow()
+        lake.drop_table(purged.name("own"), purge=True)
+    purged.vacuum(external=True)
+    assert file.exists()
+    purged.catalog.purge_table(purged.name("other"))
+    purged.vacuum()
+    assert file.exists()

@@ -296,7 +296,7 @@ class HostedTables:
         return Read(lambda location: store.read(normal(location)), lambda location: allowed.require(normal(location)))
 
     def metadata(self, location: str, *, from_store: bool = False) -> Json:
-        """Return the metadata in a file. ``from_store``: it is read, and not remembered: it may be gone.
+        """Return the metadata in a file. ``from_store``: it is read even if it is remembered, since it may be gone.
 
         Raises:
             ObjectNotFound, StoreError: it cannot be read.
