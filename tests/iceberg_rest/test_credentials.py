@@ -16,8 +16,8 @@ from lamella.client.http import Lamella
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.service.iceberg.granted import GrantedFolders
-from lamella.service.iceberg.s3_sessions import Keys, S3Sessions, Session, session_policy
-from lamella.snapshot.errors import InvalidRequest, NotExpressible, StoreError
+from lamella.service.iceberg.s3_sessions import Keys, S3Sessions, ServiceKeys, Session, session_policy
+from lamella.snapshot.errors import InvalidRequest, NotExpressible, NotSignable, StoreError
 from support.guarded_s3 import BUCKET, GuardedS3, GuardedService
 from support.tenants import ROOT_KEY
 
@@ -281,6 +281,28 @@ def test_the_policy_of_a_session_names_the_folders() -> None:
     }
     with pytest.raises(NotExpressible, match="too long"):
         session_policy(GrantedFolders((f"s3://b/{'x' * 2_000}/",)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": "k", "secret": "s", "token": "t"},
+        {"client_kwargs": {"aws_access_key_id": "k", "aws_secret_access_key": "s", "aws_session_token": "t"}},
+    ],
+)
+def test_the_services_own_credentials_are_those_of_its_store(options: dict[str, Any]) -> None:
+    """In either form that s3fs takes; they are in no text of the object."""
+    found = ServiceKeys(options).current()
+    assert found == Keys("k", "s", "t")
+    assert repr(found) == "Keys(...)"
+
+
+@pytest.mark.usefixtures("no_credentials")
+@pytest.mark.parametrize("options", [{"anon": True, "key": "k", "secret": "s"}, {}])
+def test_a_service_without_credentials_gives_none(options: dict[str, Any]) -> None:
+    """A store that is read anonymously, and a machine that has none."""
+    with pytest.raises(NotSignable, match="no S3 credentials"):
+        ServiceKeys(options).current()
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ _MAX_NAME: Final = 64
 _CONNECT_S: Final = 5
 _READ_S: Final = 10
 _DEFAULT_REGION: Final = "us-east-1"
-#: Names of credentials in the options for S3, and in botocore.
-_KEYS: Final = (("key", "access_key"), ("secret", "secret_key"), ("token", "token"))
+#: Names of credentials in the options for S3, and in those of its client.
+_KEYS: Final = (("key", "aws_access_key_id"), ("secret", "aws_secret_access_key"), ("token", "aws_session_token"))
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -93,9 +93,9 @@ class ServiceKeys:
 
         session = botocore.session.Session(profile=self._options.get("profile"))
         client = self._options.get("client_kwargs", {})
-        given = {name: self._options.get(mine) or client.get(f"aws_{name}") for mine, name in _KEYS}
-        if given["access_key"]:
-            session.set_credentials(**given)
+        key, secret, token = (self._options.get(mine) or client.get(name) for mine, name in _KEYS)
+        if key:
+            session.set_credentials(key, secret, token)
         return session
 
 
