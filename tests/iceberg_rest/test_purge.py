@@ -101,7 +101,7 @@ def test_a_purge_deletes_the_files_of_the_client_with_the_next_clean_up(purged: 
     with Lamella(purged.server.url) as lake:
         lake.table(purged.name("t")).append(ROWS)
     assert purged.catalog.load_table(purged.name("t")).scan().count() == 25
-    folder, kept = purged.folder(table), files(purged.folder(other))
+    folder, expected = purged.folder(table), files(purged.folder(other))
     purged.catalog.purge_table(purged.name("t"))
     assert len(files(folder / "iceberg")) > 10
     said = purged.vacuum(execute=False)
@@ -109,7 +109,7 @@ def test_a_purge_deletes_the_files_of_the_client_with_the_next_clean_up(purged: 
     done = purged.vacuum()
     assert files(folder) == []
     assert done.garbage["iceberg"] == said.garbage["iceberg"]
-    assert files(purged.folder(other)) == kept
+    assert files(purged.folder(other)) == expected
     assert purged.catalog.load_table(purged.name("other")).scan().count() == 15
     assert purged.vacuum().tables == ()
 
@@ -118,10 +118,10 @@ def test_a_drop_without_a_purge_keeps_the_files_of_the_client(purged: Purged) ->
     """Also after the clean-up, so that the table can be registered again, here or elsewhere."""
     table = purged.create("t")
     changed(table)
-    kept = files(purged.folder(table) / "iceberg")
+    expected = files(purged.folder(table) / "iceberg")
     purged.catalog.drop_table(purged.name("t"))
     purged.vacuum()
-    assert files(purged.folder(table)) == kept
+    assert files(purged.folder(table)) == expected
 
 
 def test_a_file_that_another_table_names_is_not_deleted(purged: Purged) -> None:
@@ -161,8 +161,8 @@ def test_files_of_a_dropped_table_stay_while_a_registered_one_names_them(
     lake.catalog.purge_table(lake.name("again"))
     lake.vacuum()
     lake.vacuum()
-    kept = files(lake.folder(table))
-    assert {each.relative_to(lake.folder(table)).parts[0] for each in kept} == {"iceberg"}  # dropped, not purged
+    expected = files(lake.folder(table))
+    assert {each.relative_to(lake.folder(table)).parts[0] for each in expected} == {"iceberg"}  # dropped, not purged
     other = lake.create("other")
     lake.catalog.purge_table(lake.name("other"))
     with pytest.raises(BadRequestError, match="purged"):
@@ -188,10 +188,10 @@ def test_files_in_other_allowed_locations_go_with_the_option_for_external_blocks
     table.add_files([next(each.file.file_path for each in other.scan().plan_files())])
     (purged.shared / "t" / "notes.txt").write_text("mine")
     purged.catalog.purge_table(purged.name("t"))
-    kept = files(purged.shared / "other")
+    expected = files(purged.shared / "other")
     done = purged.vacuum(external=True)
     assert files(purged.shared / "t") == [purged.shared / "t" / "notes.txt"]
-    assert files(purged.shared / "other") == kept
+    assert files(purged.shared / "other") == expected
     assert done.garbage["external"].objects > 10
     assert purged.catalog.load_table(purged.name("other")).scan().count() == 15
 
