@@ -348,11 +348,15 @@ def _iceberg(call: Callable[..., Any], put: Callable[[str, bytes], None], incomi
     call("drop_iceberg_table", table="clicks")
     _iceberg_views(call, put, incoming)
     call("iceberg_credentials")
+    to_sign = {"region": "eu-central-1", "uri": "https://lake.s3.eu-central-1.amazonaws.com/x", "method": "GET"}
+    call("sign_iceberg_request", {**to_sign, "headers": {}}, refused=406)  # the setting is off
     planned = call("plan_table_scan", {"filter": {"type": "eq", "term": "country", "value": "DE"}})
     call("fetch_plan", plan_id=planned["plan-id"])
     call("fetch_scan_tasks", {"plan-task": planned["plan-id"]})
     call("cancel_plan", plan_id=planned["plan-id"])
-    call("report_iceberg_metrics", {})
+    metrics = {"result-data-files": {"unit": "count", "value": 1}}
+    reported = {"type": "eq", "term": "country", "value": "(hash-10ba60ed)"}  # as Java's clients report it
+    call("report_iceberg_metrics", {"report-type": "scan-report", "filter": reported, "metrics": metrics})
 
 
 def _iceberg_views(call: Callable[..., Any], put: Callable[[str, bytes], None], incoming: str) -> None:

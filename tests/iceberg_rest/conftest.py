@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 
-from fixtures_server import start_shared
+from fixtures_server import StartServer, start_shared
 from lamella.client.http import Lamella
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from support.app_client import AppClient
+from support.guarded_s3 import GuardedS3, GuardedService, guarded_s3
 
 #: Makes an app on the test's warehouse; all of them are replicas of one service.
 NewReplica = Callable[[], AppClient]
@@ -51,3 +52,28 @@ def new_replica(tmp_path: Path) -> Iterator[NewReplica]:
     with ExitStack() as opened:
         settings = Settings(warehouse=str(tmp_path / "warehouse"))
         yield lambda: opened.enter_context(AppClient(create_app(settings)))
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedS3]:
+    """S3 that denies what nobody allowed."""
+    with guarded_s3(tmp_path_factory.mktemp("guarded")) as server:
+        yield server
+
+
+@pytest.fixture
+def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A client in this process finds none on this machine."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+
+
+@pytest.fixture
+def guarded_service(
+    start_server: StartServer, guarded: GuardedS3, tmp_path: Path, no_credentials: None
+) -> Callable[..., GuardedService]:
+    """Starts services on that S3, with settings."""
+    assert no_credentials is None
+    return lambda **settings: GuardedService(start_server, guarded, tmp_path, **settings)

@@ -110,11 +110,16 @@ def test_tables_are_listed_page_by_page(app: AppClient) -> None:
     """By their names."""
     for name in ("u", "v"):
         table(app, name, LONG)
-    page = app.get(f"{ROOT}/namespaces/db/tables", params={"pageSize": 2}).json()
+    page = app.get(f"{ROOT}/namespaces/db/tables", params={"pageSize": 2, "pageToken": ""}).json()
     assert page["identifiers"] == [{"namespace": ["db"], "name": "t"}, {"namespace": ["db"], "name": "u"}]
     token = page["next-page-token"]
     rest = app.get(f"{ROOT}/namespaces/db/tables", params={"pageSize": 2, "pageToken": token}).json()
     assert rest == {"identifiers": [{"namespace": ["db"], "name": "v"}]}
+    whole = app.get(f"{ROOT}/namespaces/db/tables", params={"pageSize": 2}).json()  # by a client that knows no pages
+    assert (len(whole["identifiers"]), "next-page-token" in whole) == (3, False)
+    for size in ("0", "-1", "x"):
+        wrong = app.get(f"{ROOT}/namespaces/db/tables", params={"pageSize": size, "pageToken": ""})
+        assert error(wrong) == (400, "BadRequestException")
     assert error(app.get(f"{ROOT}/namespaces/nope/tables")) == (404, "NoSuchNamespaceException")
     assert [app.head(f"{ROOT}/namespaces/db/tables/{name}").status_code for name in ("t", "nope")] == [204, 404]
 
@@ -150,6 +155,29 @@ def test_metadata_is_that_of_the_table(app: AppClient) -> None:
         "main": {"snapshot-id": 2, "type": "branch"},
         "before": {"snapshot-id": 1, "type": "tag"},
     }
+
+
+def test_the_answers_that_create_and_commit_have_the_tag_of_the_metadata(app: AppClient) -> None:
+    """A client that has just written a table need not load it again; with refs only it is another answer."""
+    fields = [{"id": 1, "name": "a", "type": "long", "required": False}]
+    body = {"name": "made", "schema": {"type": "struct", "fields": fields}}
+    made = app.post(f"{ROOT}/namespaces/db/tables", json=body)
+    path = f"{ROOT}/namespaces/db/tables/made"
+    loaded = app.get(path)
+    assert made.headers["etag"] == loaded.headers["etag"]
+    unchanged = app.get(path, headers={"If-None-Match": made.headers["etag"]})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    updates = [{"action": "set-properties", "updates": {"k": "v"}}]
+    committed = app.post(path, json={"requirements": [], "updates": updates})
+    assert committed.headers["etag"] != made.headers["etag"]
+    assert app.get(path, headers={"If-None-Match": made.headers["etag"]}).status_code == 200
+    assert app.get(path, headers={"If-None-Match": committed.headers["etag"]}).status_code == 304
+    assert app.get(path, headers={"If-None-Match": f'"x", {committed.headers["etag"]}'}).status_code == 304
+    refs = app.get(path, params={"snapshots": "refs"}, headers={"If-None-Match": committed.headers["etag"]})
+    assert refs.status_code == 200
+    assert refs.headers["etag"] != committed.headers["etag"]
+    staged = app.post(f"{ROOT}/namespaces/db/tables", json={**body, "name": "later", "stage-create": True})
+    assert "etag" not in staged.headers
 
 
 def test_metadata_is_not_sent_twice(app: AppClient) -> None:

@@ -53,7 +53,7 @@ NOT_AUDITED = {
         "blocks",
     ),
     *("plan_table_scan", "fetch_scan_tasks", "cancel_plan", "report_iceberg_metrics", "iceberg_token"),
-    "query_shared_table",
+    *("sign_iceberg_request", "query_shared_table"),
     *("claim_job", "heartbeat_job", "finish_job", "enqueue_due_jobs", "renew_lease", "report_auto"),
 }
 

@@ -266,7 +266,7 @@ def test_the_api_describes_itself_wholly(local: World) -> None:
     """Every route is in the OpenAPI document, with its bodies, parameters and errors, and every reference resolves."""
     document = openapi(local)
     operations = {(method, path) for path, methods in document["paths"].items() for method in methods}
-    assert len(operations) == 160
+    assert len(operations) == 161
     assert ("post", "/v1/namespaces/{namespace}/tables/{table}/prune") in operations
     schemas = document["components"]["schemas"]
     assert {reference.removeprefix("#/components/schemas/") for reference in references(document)} <= set(schemas)
@@ -302,12 +302,13 @@ def test_the_api_describes_itself_wholly(local: World) -> None:
             # Most of what other protocols ask changes nothing, and has headers of theirs.
             is_foreign = path.startswith(("/iceberg", "/delta-sharing"))
             changes = path.startswith("/iceberg") and not path.endswith(
-                ("/plan", "/{plan_id}", "/tasks", "/metrics", "/oauth/tokens")
+                ("/plan", "/{plan_id}", "/tasks", "/metrics", "/sign", "/oauth/tokens")
             )
             mutates = method in ("delete", "post", "put") and not asks and not repeatable
             mutates = mutates and (changes or not is_foreign)
             headers = [p["name"] for p in operation.get("parameters", []) if p["in"] == "header"]
-            known = ("If-None-Match", "Lamella-Timeout-Ms", *(("delta-sharing-capabilities",) if is_foreign else ()))
+            theirs = ("delta-sharing-capabilities", "X-Iceberg-Access-Delegation") if is_foreign else ()
+            known = ("If-None-Match", "Lamella-Timeout-Ms", *theirs)
             assert [name for name in headers if name not in known] == (["Idempotency-Key"] if mutates else [])
             assert ("If-None-Match" in headers) == ("304" in operation["responses"])
 

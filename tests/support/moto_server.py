@@ -15,6 +15,8 @@ from typing import Any
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import run_simple
 
+from support.moto_sessions import count_session_policies
+
 _CONDITIONS = ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH")
 _WRITES = ("PUT", "POST", "DELETE")
 
@@ -23,6 +25,7 @@ def main() -> None:
     """Serve until a signal ends the process."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
+    count_session_policies()
     moto = DomainDispatcherApplication(create_backend_app)
     lock = threading.Lock()
 

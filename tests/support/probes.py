@@ -290,11 +290,15 @@ PROBES: Final[Mapping[str, Probe]] = {
         },
     ),
     "iceberg_credentials": Probe(),
+    "sign_iceberg_request": Probe(
+        body=lambda p: {"region": "us-east-1", "uri": f"https://s3.test/{p.location}", "method": "GET", "headers": {}},
+        also=(406,),  # the setting is off
+    ),
     "plan_table_scan": Probe(body=lambda p: {"filter": {"type": "eq", "term": p.column, "value": p.value}}),
     "fetch_scan_tasks": Probe(needs=("plan_id",), body=lambda p: {"plan-task": p.plan_id}),
     "fetch_plan": Probe(needs=("plan_id",)),
     "cancel_plan": Probe(needs=("plan_id",)),
-    "report_iceberg_metrics": Probe(body=_nothing),
+    "report_iceberg_metrics": Probe(body=lambda _: {"report-type": "scan-report", "filter": True}),
     "iceberg_token": Probe(also=(400,)),
 }
 #: What Iceberg's errors are called, by the codes of ours that tests ask for.

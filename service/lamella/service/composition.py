@@ -109,6 +109,7 @@ class Core:
         traces: Traces | None = None,
     ) -> None:
         settings.require_public_properties()
+        settings.require_one_source_of_credentials()
         self.settings = settings
         self.lifecycle = Lifecycle()
         self._ending: list[Callable[[], None]] = []

@@ -192,11 +192,15 @@ class BranchRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A dropped table. ``removal_scheduled``: it cannot be undropped any more, and its files may be deleted."""
+    """A dropped table. ``removal_scheduled``: it cannot be undropped any more, and its files may be deleted.
+
+    ``is_purged``: because its drop said so, and not because its grace period is over.
+    """
 
     record: TableRecord
     dropped_at_ms: int
     removal_scheduled: bool
+    is_purged: bool
 
 
 #: Where somebody may read: namespaces with a table's name, or with None for all of their tables.

@@ -455,4 +455,6 @@ def _dropped(row: RowMapping) -> DroppedTable:
         record=table_record(record),
         dropped_at_ms=row["dropped_at_ms"],
         removal_scheduled=row["doomed_at_ms"] is not None,
+        # A drop that purges sets both at once; a clean-up marks only tables that were dropped earlier.
+        is_purged=row["doomed_at_ms"] == row["dropped_at_ms"],
     )

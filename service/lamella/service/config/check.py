@@ -182,6 +182,7 @@ def _of_settings(settings: Settings) -> Iterator[ConfigFinding]:
         ("catalog", lambda: catalog_url(settings.catalog_url)),
         ("allowed_locations", lambda: check_rules(settings)),
         ("iceberg_properties", settings.require_public_properties),
+        ("iceberg_static_keys", settings.require_one_source_of_credentials),
     )
     for about, check in checks:
         try:

@@ -66,6 +66,42 @@ class Settings(BaseSettings):
             "so names of secrets are refused (with `secret`, `key`, `token`, `password`, `credential`, `sas`, ...)."
         ),
     )
+    iceberg_static_keys: dict[Literal["read", "write"], dict[Literal["key", "secret", "token"], str]] = Field(
+        default={},
+        repr=False,
+        description=(
+            "S3 keys that Iceberg clients get on request with each table, by their role on it, as JSON: "
+            '`{"read": {"key": "...", "secret": "..."}, "write": {...}}`. They open whatever the keys open, to '
+            "everyone with that role on any table, and do not expire: prefer `iceberg_role_arn`. Default: none. See "
+            "iceberg.md."
+        ),
+    )
+    iceberg_role_arn: str | None = Field(
+        default=None,
+        pattern=r"^arn:[^:]+:iam::[^:]*:role/.+$",
+        description=(
+            "Role of AWS IAM that the service assumes for Iceberg clients: on request they get temporary S3 "
+            "credentials, limited to the folders of one table. Default: none."
+        ),
+    )
+    iceberg_credentials_s: int = Field(
+        default=3_600,
+        ge=900,
+        le=43_200,
+        description="How long these temporary credentials are valid, in seconds; the role must allow it.",
+    )
+    iceberg_sts_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="Endpoint of the token service (STS) that issues them. Default: that of AWS in the store's region.",
+    )
+    iceberg_remote_signing: bool = Field(
+        default=False,
+        description=(
+            "Sign S3 requests of Iceberg clients on request, with the service's own credentials, if they are below the "
+            "folders of a table and the client's role allows them."
+        ),
+    )
     allowed_locations: dict[str, list[str]] | None = Field(
         default=None,
         description=(
@@ -626,6 +662,15 @@ class Settings(BaseSettings):
         bad = sorted(name for name in self.iceberg_properties if any(word in name.lower() for word in _SECRET_WORDS))
         if bad:
             raise InvalidRequest(f"iceberg_properties has names of secrets, which all readers would see: {bad}")
+
+    def require_one_source_of_credentials(self) -> None:
+        """Raise InvalidRequest for incomplete static keys, or if Iceberg clients would get two kinds of credentials."""
+        if self.iceberg_static_keys and self.iceberg_role_arn is not None:
+            raise InvalidRequest("set iceberg_static_keys or iceberg_role_arn, not both")
+        for role, given in self.iceberg_static_keys.items():
+            missing = sorted({"key", "secret"} - given.keys())
+            if missing:
+                raise InvalidRequest(f"iceberg_static_keys has no {missing[0]!r} for {role!r}")
 
     @property
     def warehouse_url(self) -> str:

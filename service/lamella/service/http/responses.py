@@ -42,7 +42,8 @@ _ENCODINGS: Final[dict[str, Encoding]] = {
 }
 _VARY: Final = (b"vary", b"Accept, Accept-Encoding")
 #: For answers that let anyone who has them read blocks.
-_NO_STORE: Final = "no-store"
+#: For answers with secrets.
+NO_STORE: Final = "no-store"
 _CONTENT_TYPES: Final = {form: (b"content-type", form.encode()) for form in (*_FORMS, NDJSON)}
 _CONTENT_ENCODINGS: Final = {each: (b"content-encoding", each.encode()) for each in CODINGS}
 
@@ -149,7 +150,7 @@ async def respond(
     if isinstance(answer, BufferedResponse):
         if turn is not None:
             turn.give_back()
-        kinds = (kind, (b"cache-control", _NO_STORE.encode())) if answer.is_secret else (kind,)
+        kinds = (kind, (b"cache-control", NO_STORE.encode())) if answer.is_secret else (kind,)
         if len(answer.data) < MIN_BYTES:
             return PreparedResponse(answer.data, kinds)
         if code is None:
@@ -158,7 +159,7 @@ async def respond(
         return PreparedResponse(data, (_VARY, _CONTENT_ENCODINGS[code], *kinds))
     headers = {"Vary": "Accept, Accept-Encoding"}
     if answer.is_secret:
-        headers["Cache-Control"] = _NO_STORE
+        headers["Cache-Control"] = NO_STORE
     if code is not None:
         headers["Content-Encoding"] = code
     pieces = Pieces(answer.chunks, None if code is None else compressor(code))
@@ -264,9 +265,18 @@ def _not_modified(tag: str, cache: str) -> Response:
     return Response(None, 304, {"ETag": tag, "Cache-Control": cache, "Vary": "Accept-Encoding"})
 
 
-def tagged_by_content(request: Request, data: bytes) -> Response:
+def has_tag(request: Request, tag: str) -> bool:
+    """Return True if a request with this tag for its answer is answered with 304."""
+    return matches_tag(request, tag) or request.headers.get("if-none-match", "").strip() == "*"
+
+
+def tagged(request: Request, tag: str, data: bytes, cache: str = REVALIDATE) -> Response:
+    """Return JSON with a tag, or 304."""
+    if has_tag(request, tag):
+        return _not_modified(tag, cache)
+    return Response(data, headers={"ETag": tag, "Cache-Control": cache}, media_type=JSON)
+
+
+def tagged_by_content(request: Request, data: bytes, cache: str = REVALIDATE) -> Response:
     """Return JSON with a tag made from its bytes, or 304, for an answer that depends on more than a pointer."""
-    tag = content_tag(data)
-    if matches_tag(request, tag) or request.headers.get("if-none-match", "").strip() == "*":
-        return _not_modified(tag, REVALIDATE)
-    return Response(data, headers={"ETag": tag, "Cache-Control": REVALIDATE}, media_type=JSON)
+    return tagged(request, content_tag(data), data, cache)

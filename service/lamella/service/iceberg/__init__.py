@@ -24,7 +24,9 @@ from lamella.service.iceberg.exports import ExportedTableRoutes
 from lamella.service.iceberg.hosted import HostedTables
 from lamella.service.iceberg.hosted_scans import HostedScans
 from lamella.service.iceberg.routes import IcebergCatalogRoutes, IcebergScanRoutes, IcebergTokenRoutes
+from lamella.service.iceberg.scan_reports import ScanReports
 from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
+from lamella.service.iceberg.storage_access import StorageAccess
 from lamella.service.iceberg.views import HostedViews, IcebergViewRoutes
 from lamella.service.iceberg.writes import IcebergNamespaceRoutes, IcebergTableRoutes
 from lamella.service.process.threads import Threads
@@ -87,6 +89,16 @@ def register(core: _Parts) -> Feature:
         clock=core.clock,
         log=core.log,
     )
+    access = StorageAccess(
+        settings=core.settings,
+        catalog=core.catalog,
+        warehouse=core.warehouse,
+        rules=core.rules,
+        hosted=hosted,
+        secret=core.token_secret,
+        clock=core.clock,
+        log=core.log,
+    )
     hosted_scans = HostedScans(catalog=core.catalog, warehouse=core.warehouse, hosted=hosted, note=note)
     scans = IcebergScans(core.catalog, core.warehouse, history, hosted, hosted_scans, core.token_secret, note)
     catalog_routes = IcebergCatalogRoutes(
@@ -95,6 +107,7 @@ def register(core: _Parts) -> Feature:
         page_tokens=core.page_tokens,
         history=history,
         hosted=hosted,
+        access=access,
         properties=core.settings.iceberg_properties,
         idempotency_ttl_s=core.settings.idempotency_ttl_s,
     )
@@ -104,6 +117,7 @@ def register(core: _Parts) -> Feature:
         lanes=core.lanes,
         large_answers=core.large_answers,
         scans=scans,
+        reports=ScanReports(core.warehouse, notes),
     )
     export_routes = ExportedTableRoutes(
         catalog=core.catalog, readers=core.readers, store=core.store, properties=core.settings.iceberg_properties
@@ -115,6 +129,7 @@ def register(core: _Parts) -> Feature:
         readers=core.readers,
         tables=core.tables,
         hosted=hosted,
+        access=access,
         shown=catalog_routes,
     )
     view_routes = IcebergViewRoutes(

@@ -10,6 +10,7 @@ that says why, until a commit that they can read.
 from __future__ import annotations
 
 import secrets
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
+from cachetools import LRUCache
 from structlog.typing import FilteringBoundLogger
 
 from lamella.service.catalog import Catalog, CommitGuard, TableRecord
@@ -25,6 +27,7 @@ from lamella.service.commits.transactions import error_of
 from lamella.service.external.external import External
 from lamella.service.history.history import history_entry, trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse, answered, finished
+from lamella.service.maintenance.iceberg_files import ICEBERG_FOLDER
 from lamella.service.tables.names import LocationRules, check_name
 from lamella.snapshot.concurrency import SingleFlight
 from lamella.snapshot.delete_policy import DELETE_MODE
@@ -59,7 +62,6 @@ from lamella.snapshot.iceberg.wire import (
     CommitIcebergTable,
     CreateIcebergTable,
     IcebergPointer,
-    LoadedTable,
     RegisterIcebergTable,
 )
 from lamella.snapshot.ids import Ids, is_uuid7
@@ -91,14 +93,15 @@ if TYPE_CHECKING:  # pyiceberg is loaded when it is used
 _TRIES: Final = 4
 _METADATA_FOLDER: Final = "write.metadata.path"
 _JSON: Final = msgspec.json.Decoder(dict[str, Any])
-#: Below the table's folder: the files of Iceberg clients.
-_FOLDER: Final = "iceberg"
 _FIELDS: Final = msgspec.json.Decoder(dict[int, int])
 _CREATE: Final = "assert-create"
 #: How often a commit's files are read before its table is left unread, if the storage fails.
 _READING_TRIES: Final = 3
 #: How often Lamella's changes are published before a load gives up, while others commit.
 _PUBLISHING_TRIES: Final = 8
+#: Memory for metadata files, and the largest file that is kept there.
+_FILES_BYTES: Final = 64 << 20
+_MAX_FILE_BYTES: Final = 8 << 20
 #: How many snapshots without changes of blocks are remembered.
 _REMEMBERED: Final = 10_000
 #: How many snapshots back the last commit of a client is looked for.
@@ -163,6 +166,8 @@ class HostedTables:
         self._log = log
         self._publishing = SingleFlight()
         self._manifests: ManifestEntries | None = None
+        self._lock = threading.Lock()
+        self._files: LRUCache[str, bytes] = LRUCache(_FILES_BYTES, getsizeof=len)
         #: Snapshots that differ from their metadata file in no block, by table and snapshot.
         self._same: dict[tuple[str, str], bool] = {}
 
@@ -178,6 +183,10 @@ class HostedTables:
             return None
         record, head, location = self._published(record)
         return HostedTable(record, location, head.summary.block_count > 0 and not head.properties.get(UNREAD))
+
+    def location_of(self, record: TableRecord) -> str | None:
+        """Return the metadata file of a table, without what Lamella's writers changed since; None as :meth:`table`."""
+        return _hosted(self._head(record.pointer))
 
     def _published(self, record: TableRecord) -> tuple[TableRecord, Snapshot, str]:
         """Return a table whose metadata file has all changes, its snapshot and that file."""
@@ -286,14 +295,18 @@ class HostedTables:
         allowed, store = self._rules.of(record.namespace, record.main_id), self._store
         return Read(lambda location: store.read(normal(location)), lambda location: allowed.require(normal(location)))
 
-    def metadata(self, location: str) -> Json:
-        """Return the metadata in a file.
+    def metadata(self, location: str, *, from_store: bool = False) -> Json:
+        """Return the metadata in a file. ``from_store``: it is read even if it is remembered, since it may be gone.
 
         Raises:
             ObjectNotFound, StoreError: it cannot be read.
             ManifestError: it is damaged.
         """
-        data = self._store.read(location)
+        with self._lock:
+            data = None if from_store else self._files.get(location)
+        if data is None:
+            data = self._store.read(location)
+            self._remember(location, data)
         try:
             return completed(_JSON.decode(data))
         except (msgspec.DecodeError, InvalidRequest) as error:
@@ -301,8 +314,14 @@ class HostedTables:
                 f"{location} is not the metadata of an Iceberg table: {error}", location=location
             ) from error
 
-    def staged(self, namespace: str, request: CreateIcebergTable) -> LoadedTable:
-        """Return the metadata of a table that a commit is going to create.
+    def _remember(self, location: str, data: bytes) -> None:
+        """Keep a metadata file, which never changes."""
+        if len(data) <= _MAX_FILE_BYTES:
+            with self._lock:
+                self._files[location] = data
+
+    def staged(self, namespace: str, request: CreateIcebergTable) -> tuple[str, Json]:
+        """Return the id and the metadata of a table that a commit is going to create.
 
         Raises:
             InvalidRequest: the name, schema, partition spec, sort order or location.
@@ -310,7 +329,7 @@ class HostedTables:
             NamespaceNotFound, AlreadyExists: the state of the catalog.
         """
         self._refuse_existing(namespace, check_name("table", request.name))
-        return LoadedTable(metadata_location=None, metadata=self._new(namespace, request)[1], config={})
+        return self._new(namespace, request)
 
     def create(self, namespace: str, request: CreateIcebergTable, key: IdempotencyKey) -> StoredResponse:
         """Create a table. Raises as :meth:`staged`, and QuotaExceeded."""
@@ -319,22 +338,26 @@ class HostedTables:
         table_id, metadata = self._new(namespace, request)
         return self._add(namespace, name, table_id, metadata, key)
 
-    def register(self, namespace: str, request: RegisterIcebergTable, key: IdempotencyKey) -> StoredResponse:
-        """Add a table by its metadata file.
+    def register(self, namespace: str, request: RegisterIcebergTable, key: IdempotencyKey) -> StoredResponse | Pending:
+        """Add a table by its metadata file, or give an existing one that metadata (``overwrite``).
 
-        Raises:
-            InvalidRequest: the name or the file.
+        Raises, here or when awaited:
+            InvalidRequest: the name or the file; the file is of another table than the one to be overwritten.
             LocationRefused: tables of this namespace may not use the file's location.
             ObjectNotFound, StoreError: the file cannot be read.
-            NamespaceNotFound, AlreadyExists, QuotaExceeded: the state of the catalog.
+            NotExpressible: the table to be overwritten is not one of Iceberg clients.
+            NamespaceNotFound, AlreadyExists, QuotaExceeded, Unavailable: the state of the catalog.
         """
         name = check_name("table", request.name)
-        if request.overwrite:
-            raise NotExpressible("overwrite is not supported: drop the table first")
-        self._refuse_existing(namespace, name)
         location = normal(request.metadata_location)
+        if request.overwrite:
+            with suppress(TableNotFound):
+                record = self._catalog.table(namespace, name)
+                self._rules.of(namespace, record.table_id).require(location)
+                return self._replace(record, location, self.metadata(location, from_store=True), key, _TRIES)
+        self._refuse_existing(namespace, name)
         self._rules.of(namespace, None).require(location)
-        metadata = self.metadata(location)
+        metadata = self.metadata(location, from_store=True)
         table_id = str(self._ids.new())
         self._check_location(namespace, table_id, metadata["location"], is_registered=True)
         return self._add(namespace, name, table_id, metadata, key, location=location)
@@ -448,7 +471,7 @@ class HostedTables:
 
         Lamella's manifests are not in it: clients delete files there that no metadata names (``remove_orphan_files``).
         """
-        return f"{self._warehouse.table_location(table_id)}/{_FOLDER}"
+        return f"{self._warehouse.table_location(table_id)}/{ICEBERG_FOLDER}"
 
     def _check_location(self, namespace: str, table_id: str, location: str, *, is_registered: bool = False) -> None:
         """Raise LocationRefused, or InvalidRequest, if a table may not have its files there.
@@ -463,14 +486,22 @@ class HostedTables:
         if not f"{found}/".startswith(f"{root}/"):
             return
         folder, _, below = found[len(root) + 1 :].partition("/")
-        is_of_iceberg = below.split("/")[0] == _FOLDER and (folder == table_id or is_registered)
+        is_of_iceberg = below.split("/")[0] == ICEBERG_FOLDER and (folder == table_id or is_registered)
         if not is_of_iceberg:
             raise InvalidRequest(f"{location} is among the files of the service", location=location)
+
+    def _refuse_purged(self, *locations: str) -> None:
+        """Raise InvalidRequest for a location in the folder of a table whose files are being deleted."""
+        root = self._warehouse.table_location("")
+        folders = {normal(each)[len(root) :].partition("/")[0] for each in locations if normal(each).startswith(root)}
+        dropped = self._catalog.dropped_before(0) if folders else []
+        if any(each.removal_scheduled and each.record.table_id in folders for each in dropped):
+            raise InvalidRequest("the files are those of a table that was purged", location=locations[0])
 
     def _table_id_in(self, location: str) -> str:
         """Return the id of the table whose folder a location is, which was made for it; else a new id."""
         found = normal(location).rstrip("/")
-        table_id = found.removesuffix(f"/{_FOLDER}").rpartition("/")[2]
+        table_id = found.removesuffix(f"/{ICEBERG_FOLDER}").rpartition("/")[2]
         if is_uuid7(table_id) and self._own_location(table_id) == found:
             try:
                 self._catalog.table_by_id(table_id)
@@ -486,7 +517,9 @@ class HostedTables:
             number = int(last) + 1 if last.isdigit() else number
         location = normal(f"{_folder(metadata)}/{number:05d}-{uuid.uuid4()}.metadata.json")
         self._rules.of(namespace, table_id).require(location)
-        self._store.put(location, msgspec.json.encode(metadata))
+        data = msgspec.json.encode(metadata)
+        self._store.put(location, data)
+        self._remember(location, data)
         return location
 
     def _add(
@@ -515,6 +548,8 @@ class HostedTables:
         )
         entry = history_entry(1, pointer, self._warehouse.snapshot(pointer))
         stored = key.store_as(200, IcebergPointer(metadata_location=written), snapshot_id=pointer.snapshot_id)
+        if location is not None:
+            self._refuse_purged(location, metadata["location"])
         try:
             self._catalog.create_table(record, entry, remember=stored.stored)
         except AlreadyExists:
@@ -552,6 +587,31 @@ class HostedTables:
             self._queued(change, IdempotencyKey(None, "", "", self._clock())).wait()
         except LamellaError as error:
             self._log.warning("files of an Iceberg table are not registered yet", table=record.name, error=str(error))
+
+    def _replace(
+        self, record: TableRecord, location: str, metadata: Json, key: IdempotencyKey, tries: int
+    ) -> StoredResponse | Pending:
+        """Make a metadata file the current one, whatever the table's is."""
+        record, head, current = self._published(record)
+        if metadata["table-uuid"] != self.metadata(current)["table-uuid"]:
+            raise InvalidRequest(
+                f"{location} is the metadata of another table: drop {record.namespace}.{record.name} first",
+                location=location,
+            )
+        self._check_location(record.namespace, record.table_id, metadata["location"], is_registered=True)
+        self._refuse_purged(location, metadata["location"])
+        if location == current:
+            return answered(self._catalog, key, IcebergPointer(metadata_location=location))
+        change = self._following(record, head, location, metadata, "register", rereads=True)
+
+        def again(error: LamellaError) -> Pending:
+            if error.code not in _RETRIED or tries <= 1:
+                raise error
+            now = self._catalog.table_by_id(record.table_id)
+            following = self._replace(now, location, metadata, key, tries - 1)
+            return following if isinstance(following, Pending) else finished(following)
+
+        return Pending(self._queued(change, key).answered, again)
 
     def _commit(
         self, record: TableRecord, request: CommitIcebergTable, key: IdempotencyKey, tries: int

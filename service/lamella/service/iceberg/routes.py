@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote_plus
 
@@ -23,23 +24,27 @@ from lamella.service.http.admission import read_json
 from lamella.service.http.lanes import Lanes
 from lamella.service.http.page_token import PageTokens
 from lamella.service.http.responses import (
+    NO_STORE,
+    REVALIDATE,
     BufferedResponse,
     ResponseFormat,
     StreamingResponse,
     begin_streaming,
+    entity_tag,
+    has_tag,
     respond,
+    tagged,
     tagged_by_content,
 )
 from lamella.service.http.routing import ServedOperation, json_response, require_json, whole_number
 from lamella.service.http.streaming import LargeAnswers
 from lamella.service.iceberg.exports import EXPORTS_CONFIG, EXPORTS_WAREHOUSE
 from lamella.service.iceberg.hosted import HostedTables
+from lamella.service.iceberg.scan_reports import ScanReports
 from lamella.service.iceberg.scans import IcebergHistory, IcebergScans
+from lamella.service.iceberg.storage_access import STAGED, Access, Caller, StorageAccess
 from lamella.service.process.threads import Threads
-from lamella.snapshot.errors import (
-    InvalidRequest,
-    NamespaceNotFound,
-)
+from lamella.snapshot.errors import InvalidRequest, NamespaceNotFound
 from lamella.snapshot.iceberg import operations
 from lamella.snapshot.iceberg.table_metadata import with_snapshots_of_refs
 from lamella.snapshot.iceberg.wire import (
@@ -53,6 +58,8 @@ from lamella.snapshot.iceberg.wire import (
     IcebergTables,
     LoadedTable,
     PlanTableScan,
+    RequestToSign,
+    ScanReport,
 )
 from lamella.snapshot.wire.operation import JSON
 
@@ -91,11 +98,14 @@ ENDPOINTS: Final = (
     f"POST {_VIEW}",
     f"DELETE {_VIEW}",
 )
+#: Served if the settings say so.
+SIGN_ENDPOINT: Final = f"POST {_TABLE}/sign"
 #: pyiceberg 0.12 reads these here, not from a table's config; 0.11 uses a name of its own.
 _SERVER_SIDE: Final = {"scan-planning-mode": "server", "rest-scan-planning-enabled": "true"}
 _WITH_ROW_IDS: Final = 3
 #: Tables with metadata files of clients may be planned by the clients.
 _CLIENT_SIDE: Final = {"scan-planning-mode": "client", "rest-scan-planning-enabled": "false"}
+_TO_SIGN: Final = msgspec.json.Decoder(RequestToSign)
 _MAX_NAMES: Final = 1_000_000
 _OF: Final = "this listing"
 
@@ -111,6 +121,7 @@ class IcebergCatalogRoutes:
         page_tokens: PageTokens,
         history: IcebergHistory,
         hosted: HostedTables,
+        access: StorageAccess,
         properties: Mapping[str, str],
         idempotency_ttl_s: int,
     ) -> None:
@@ -119,6 +130,7 @@ class IcebergCatalogRoutes:
         self._page_tokens = page_tokens
         self._history = history
         self._hosted = hosted
+        self._access = access
         self._properties = properties
         self._idempotency_ttl_s = idempotency_ttl_s
 
@@ -128,7 +140,7 @@ class IcebergCatalogRoutes:
         config = IcebergConfig(
             defaults={},
             overrides=dict(_SERVER_SIDE),
-            endpoints=ENDPOINTS,
+            endpoints=(*ENDPOINTS, SIGN_ENDPOINT) if self._access.signs else ENDPOINTS,
             idempotency_key_lifetime=f"PT{self._idempotency_ttl_s}S",
         )
         return json_response(config)
@@ -186,37 +198,87 @@ class IcebergCatalogRoutes:
             await self._readers.run(lambda: current_table(self._catalog, namespace, name))
             return Response(None, 204)
 
-        def work() -> bytes:
+        caller = Caller.of(request, namespace, name)
+
+        def work() -> Response:
             record = current_table(self._catalog, namespace, name)
             table = self._hosted.table(record)
-            if table is not None:
-                metadata = self._hosted.metadata(table.location)
-                if which == "refs":
-                    metadata = with_snapshots_of_refs(metadata)
-                return msgspec.json.encode(self.loaded(table.location, metadata, planned=table.is_registered))
-            metadata = self._history.metadata(record, only_refs=which == "refs")
-            loaded = LoadedTable(
-                # Java's client reads the size when it reads a table's metadata tables, and does not open it.
-                metadata_location=record.pointer.manifest.location,
-                metadata=metadata,
-                config={**_SERVER_SIDE, **self._properties},
+            if table is None:
+                loaded = self._own(record, which, self._access.to(caller, record.table_id, lambda: None))
+                return tagged_by_content(request, msgspec.json.encode(loaded), _cache_of(loaded))
+            access = self._access.to(
+                caller, record.table_id, partial(self._hosted.metadata, table.location), table.location
             )
-            return msgspec.json.encode(loaded)
+            tag = self.tag(table.location, access, which)
+            if has_tag(request, tag):
+                return tagged(request, tag, b"", NO_STORE if access.credentials else REVALIDATE)
+            metadata = self._hosted.metadata(table.location, from_store=True)
+            if which == "refs":
+                metadata = with_snapshots_of_refs(metadata)
+            loaded = self.loaded(table.location, metadata, access, planned=table.is_registered)
+            return tagged(request, tag, msgspec.json.encode(loaded), _cache_of(loaded))
 
-        return tagged_by_content(request, await self._readers.run(work))
+        return await self._readers.run(work)
 
-    def loaded(self, location: str | None, metadata: dict[str, Any], *, planned: bool = False) -> LoadedTable:
+    def _own(self, record: TableRecord, which: str, access: Access) -> LoadedTable:
+        """Return the answer of a table that Iceberg clients do not commit to."""
+        return LoadedTable(
+            # Java's client reads the size when it reads a table's metadata tables, and does not open it.
+            metadata_location=record.pointer.manifest.location,
+            metadata=self._history.metadata(record, only_refs=which == "refs"),
+            config={**_SERVER_SIDE, **self._properties, **access.config},
+            storage_credentials=access.credentials,
+        )
+
+    def tag(self, location: str, access: Access, which: str = "all") -> str:
+        """Return the ETag of a table with that metadata file, whose answer has the ``which`` snapshots."""
+        config = msgspec.json.encode({**self._properties, **access.config}, order="sorted").decode()
+        return entity_tag(location, which, config)
+
+    def loaded(
+        self, location: str | None, metadata: dict[str, Any], access: Access, *, planned: bool = False
+    ) -> LoadedTable:
         """Return the answer of a table that Iceberg clients commit to. ``planned``: blocks know its files.
 
         Plans have no row ids, so clients plan tables of format version 3 by themselves.
         """
         side = _SERVER_SIDE if planned and metadata["format-version"] < _WITH_ROW_IDS else _CLIENT_SIDE
-        return LoadedTable(metadata_location=location, metadata=metadata, config={**side, **self._properties})
+        return LoadedTable(
+            metadata_location=location,
+            metadata=metadata,
+            config={**side, **self._properties, **access.config},
+            storage_credentials=access.credentials,
+        )
+
+    def answer(self, loaded: LoadedTable, access: Access) -> Response:
+        """Return the response to a request that created a table."""
+        response = json_response(loaded)
+        response.headers["Cache-Control"] = _cache_of(loaded)
+        if loaded.metadata_location is not None:
+            response.headers["ETag"] = self.tag(loaded.metadata_location, access)
+        return response
 
     async def iceberg_credentials(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        await self._readers.run(lambda: current_table(self._catalog, namespace, name))
-        return json_response(Credentials(storage_credentials=()))
+        caller = Caller.of(request, namespace, name)
+
+        def work() -> Credentials:
+            found = self._access.credentials(caller, current_table(self._catalog, namespace, name))
+            return Credentials(storage_credentials=found)
+
+        response = json_response(await self._readers.run(work))
+        response.headers["Cache-Control"] = NO_STORE
+        return response
+
+    async def sign_iceberg_request(self, request: Request) -> Response:
+        require_json(request)
+        body = await request.body()
+        namespace, name = request.path_params["namespace"], request.path_params["table"]
+        caller, staged = Caller.of(request, namespace, name), request.query_params.get(STAGED)
+        signed = await self._readers.run(lambda: self._access.sign(caller, read_json(_TO_SIGN, body), staged))
+        response = json_response(signed)
+        response.headers["Cache-Control"] = f"no-cache, {NO_STORE}"  # clients of the specification read the first
+        return response
 
     def operations(self) -> tuple[ServedOperation, ...]:
         """The operations that these routes serve."""
@@ -230,7 +292,13 @@ class IcebergCatalogRoutes:
             ServedOperation(operations.ICEBERG_TABLES_OF_EXPORTS, self.iceberg_tables),
             ServedOperation(operations.LOAD_ICEBERG_TABLE, self.load_iceberg_table),
             ServedOperation(operations.ICEBERG_CREDENTIALS, self.iceberg_credentials),
+            ServedOperation(operations.SIGN_ICEBERG_REQUEST, self.sign_iceberg_request),
         )
+
+
+def _cache_of(loaded: LoadedTable) -> str:
+    """Return how an answer may be cached."""
+    return NO_STORE if loaded.storage_credentials else REVALIDATE
 
 
 #: Between the levels of a namespace in a path, by the specification. Names of Lamella have dots there.
@@ -277,9 +345,14 @@ register_url_convertor("levels", LevelsConvertor())
 
 
 def page_of(request: Request, names: Sequence[str], tokens: PageTokens, scope: str) -> tuple[Sequence[str], str | None]:
-    """Return the names on the requested page, and the token of the next one."""
+    """Return the names on the requested page, and the token of the next one.
+
+    A client that sends no ``pageToken``, not even an empty one, does not know of pages and gets all names.
+    """
     size = whole_number(request, "pageSize", _MAX_NAMES, 1, _MAX_NAMES)
     token = request.query_params.get("pageToken")
+    if token is None:
+        return names, None
     if token:
         behind = tokens.read(token, _OF, scope, parameter="pageToken")
         names = [name for name in names if name.encode() > behind]
@@ -289,7 +362,7 @@ def page_of(request: Request, names: Sequence[str], tokens: PageTokens, scope: s
 
 _PLAN: Final = msgspec.json.Decoder(PlanTableScan)
 _TASKS: Final = msgspec.json.Decoder(FetchScanTasks)
-_REPORT: Final = msgspec.json.Decoder(dict[str, Any])
+_REPORT: Final = msgspec.json.Decoder(ScanReport)
 
 
 class IcebergScanRoutes:
@@ -299,13 +372,21 @@ class IcebergScanRoutes:
     """
 
     def __init__(
-        self, *, catalog: Catalog, readers: Threads, lanes: Lanes, large_answers: LargeAnswers, scans: IcebergScans
+        self,
+        *,
+        catalog: Catalog,
+        readers: Threads,
+        lanes: Lanes,
+        large_answers: LargeAnswers,
+        scans: IcebergScans,
+        reports: ScanReports,
     ) -> None:
         self._catalog = catalog
         self._readers = readers
         self._lanes = lanes
         self._large_answers = large_answers
         self._scans = scans
+        self._reports = reports
 
     async def plan_table_scan(self, request: Request) -> Response:
         require_json(request)
@@ -336,9 +417,9 @@ class IcebergScanRoutes:
 
     async def report_iceberg_metrics(self, request: Request) -> Response:
         require_json(request)
-        read_json(_REPORT, await request.body())
+        report, reports = read_json(_REPORT, await request.body()), self._reports
         namespace, name = request.path_params["namespace"], request.path_params["table"]
-        await self._readers.run(lambda: current_table(self._catalog, namespace, name))
+        await self._readers.run(lambda: reports.note(current_table(self._catalog, namespace, name), report))
         return Response(None, 204)
 
     async def _answer(self, request: Request, call: Callable[[TableRecord, int | None], Iterator[bytes]]) -> Response:
@@ -365,8 +446,6 @@ class IcebergScanRoutes:
 _ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105  # a name, and no secret
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _MAX_FIELDS: Final = 20
-#: RFC 6749 (section 5.1) forbids caches to store it.
-_NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
 class IcebergTokenRoutes:
@@ -397,7 +476,7 @@ class IcebergTokenRoutes:
         time_left_s = msgspec.UNSET if expires_ms is None else max(0, (expires_ms - self._clock()) // 1000)
         answer = AccessToken(access_token=shown, issued_token_type=_ACCESS_TOKEN, expires_in=time_left_s)
         response = json_response(answer)
-        response.headers.update(_NO_STORE)
+        response.headers["Cache-Control"] = NO_STORE  # RFC 6749, section 5.1
         return response
 
     def operations(self) -> tuple[ServedOperation, ...]:

@@ -18,6 +18,7 @@ from lamella.service.http.problem import error_in
 from lamella.service.http.routing import ServedOperation, json_response, require_json
 from lamella.service.iceberg.hosted import HostedTables
 from lamella.service.iceberg.routes import IcebergCatalogRoutes, levels_of, name_of
+from lamella.service.iceberg.storage_access import Access, Caller, StorageAccess
 from lamella.service.process.threads import Threads
 from lamella.service.tables.tables import Tables
 from lamella.service.usage.audit import about
@@ -31,6 +32,7 @@ from lamella.snapshot.iceberg.wire import (
     CreateIcebergTable,
     IcebergNamespace,
     IcebergPointer,
+    LoadedTable,
     RegisterIcebergTable,
     RenameIcebergTable,
     UpdatedIcebergNamespace,
@@ -125,12 +127,14 @@ class IcebergTableRoutes:
         readers: Threads,
         tables: Tables,
         hosted: HostedTables,
+        access: StorageAccess,
         shown: IcebergCatalogRoutes,
     ) -> None:
         self._mutations = mutations
         self._readers = readers
         self._tables = tables
         self._hosted = hosted
+        self._access = access
         self._shown = shown
         self._threads = Threads(_AT_ONCE, max_waiting=_WAITING, what="commits of Iceberg clients")
 
@@ -140,10 +144,16 @@ class IcebergTableRoutes:
         namespace, tables = request.path_params["namespace"], self._hosted
         payload = read_json(_CREATE_TABLE, body)
         about(request, f"{namespace}.{payload.name}")
+        caller = Caller.of(request, namespace, payload.name)
         if payload.stage_create:
-            staged = await self._readers.run(lambda: tables.staged(namespace, payload))
-            return json_response(self._shown.loaded(None, staged.metadata))
-        return await self._loaded(request, lambda key: tables.create(namespace, payload, key), body)
+
+            def stage() -> LoadedTable:
+                table_id, metadata = tables.staged(namespace, payload)
+                access = self._access.to(caller, table_id, lambda: metadata, is_staged=True)
+                return self._shown.loaded(None, metadata, access)
+
+            return self._shown.answer(await self._readers.run(stage), Access())
+        return await self._loaded(request, caller, lambda key: tables.create(namespace, payload, key), body)
 
     async def register_iceberg_table(self, request: Request) -> Response:
         require_json(request)
@@ -151,7 +161,8 @@ class IcebergTableRoutes:
         namespace, tables = request.path_params["namespace"], self._hosted
         payload = read_json(_REGISTER, body)
         about(request, f"{namespace}.{payload.name}")
-        return await self._loaded(request, lambda key: tables.register(namespace, payload, key), body)
+        caller = Caller.of(request, namespace, payload.name)
+        return await self._loaded(request, caller, lambda key: tables.register(namespace, payload, key), body)
 
     async def commit_iceberg_table(self, request: Request) -> Response:
         require_json(request)
@@ -164,7 +175,9 @@ class IcebergTableRoutes:
 
         done = await run(self._mutations, request, work, body, threads=self._threads)
         location, metadata = await self._metadata(done)
-        return json_response(CommittedIcebergTable(metadata_location=location, metadata=metadata))
+        response = json_response(CommittedIcebergTable(metadata_location=location, metadata=metadata))
+        response.headers["ETag"] = self._shown.tag(location, Access())
+        return response
 
     async def drop_iceberg_table(self, request: Request) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["table"]
@@ -208,9 +221,11 @@ class IcebergTableRoutes:
         await run(self._mutations, request, lambda key: hosted.commit_all(changes, key), body, threads=self._threads)
         return Response(None, 204)
 
-    async def _loaded(self, request: Request, work: Work, body: bytes) -> Response:
+    async def _loaded(self, request: Request, caller: Caller, work: Work, body: bytes) -> Response:
         done = await run(self._mutations, request, work, body, threads=self._threads)
-        return json_response(self._shown.loaded(*await self._metadata(done)))
+        location, metadata = await self._metadata(done)
+        access = await self._readers.run(lambda: self._access.to_created(caller, metadata, location))
+        return self._shown.answer(self._shown.loaded(location, metadata, access), access)
 
     async def _metadata(self, done: Response) -> tuple[str, dict[str, Any]]:
         """Return the metadata file that a commit stored as its answer, and its content."""

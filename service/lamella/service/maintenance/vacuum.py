@@ -10,12 +10,13 @@ from typing import Final
 
 import msgspec
 
-from lamella.service.catalog import BRANCH_SIGN, MAIN, Catalog, HistoryEntry, SweepMark, TableRecord
+from lamella.service.catalog import BRANCH_SIGN, MAIN, Catalog, DroppedTable, HistoryEntry, SweepMark, TableRecord
 from lamella.service.catalog.snapshots import LEASE_GRACE_MS
 from lamella.service.history.history import trusted_manifests
 from lamella.service.http.page_token import PageTokens, no_token
+from lamella.service.maintenance.iceberg_files import ICEBERG_FOLDER, IcebergFiles, NamedFiles
 from lamella.service.telemetry.metrics import Metrics
-from lamella.snapshot.errors import BranchNotFound, InvalidRequest, ObjectNotFound
+from lamella.snapshot.errors import BranchNotFound, InvalidRequest, ManifestError, ObjectNotFound, StoreError
 from lamella.snapshot.manifest import Block, SnapshotPointer
 from lamella.snapshot.source import HOSTED, KIND, LOCATION, VERSION
 from lamella.snapshot.storage import AllLocations, AllowedLocations, ListedObject, Store
@@ -129,16 +130,19 @@ def _count(tally: Tally) -> ObjectCount:
 
 _UNNAMED: Final = "its manifest is missing, so the external files of this snapshot alone are unknown; they stay"
 _OUTSIDE: Final = "the table may not use its location (any more), so the file is not the table's to delete"
+_NOT_REGISTERED: Final = "it is unknown whether this is the file that was committed"
+_NAMED_BY_OTHERS: Final = "the Iceberg metadata of another table names files in it"
 _FOLLOWED: Final = "the table follows a source, whose files do not belong to Lamella; they stay"
 
 
 class ExternalBlocks:
     """Looks at the blocks of every table, since a file may be registered in several."""
 
-    def __init__(self, catalog: Catalog, warehouse: Warehouse, store: Store) -> None:
+    def __init__(self, catalog: Catalog, warehouse: Warehouse, store: Store, iceberg: IcebergFiles) -> None:
         self._catalog = catalog
         self._warehouse = warehouse
         self._store = store
+        self._iceberg = iceberg
 
     def needed(self, *, without: AbstractSet[str] = frozenset()) -> BlockSet:
         """Return the blocks of all snapshots of all tables, except those snapshots; dropped tables count until their
@@ -170,20 +174,23 @@ class ExternalBlocks:
         without: AbstractSet[str],
         now_ms: int,
         half_deleted: bool = False,
+        purged: TableRecord | None = None,
     ) -> list[SweepMark]:
         """Return the files that only the snapshots ``gone`` use and that are still the registered files.
 
         Files outside of ``allowed`` stay. ``half_deleted``: an earlier part condemned these files and then deleted some
-        of the snapshots' manifests.
+        of the snapshots' manifests. ``purged``: the table, if the files of its Iceberg clients are deleted with it.
 
         Raises as :meth:`needed`.
         """
         if not gone:
             return []
         needed = self.needed(without=without)
+        in_metadata = self._iceberg.of_others(table_id, now_ms)
         deletion_marks: dict[str, SweepMark] = {}
-        for block in self._blocks(gone, needed, None if half_deleted else report):
-            if block.location in needed or block.location in deletion_marks or self._is_inside(block.location):
+        for block in self._blocks(gone, needed, None if half_deleted else report, with_iceberg=purged is not None):
+            is_used = block.location in needed or block.location in in_metadata
+            if is_used or block.location in deletion_marks or self._is_inside(block.location):
                 continue
             reason = self._changed(block) if allowed.allows(block.location) else _OUTSIDE
             if reason is None:
@@ -196,13 +203,37 @@ class ExternalBlocks:
                 )
             elif reason:
                 report.note_left(block.location, reason)
+        named = NamedFiles(set(), set())
+        if purged is not None:
+            with suppress(ObjectNotFound):  # an earlier part has deleted metadata, and the files before it
+                named = self._iceberg.of(purged)
+        for location in sorted((named.data | named.others) - deletion_marks.keys() - in_metadata):
+            if location in needed or self._is_inside(location):
+                continue
+            if location in named.data:
+                report.note_left(location, _NOT_REGISTERED)
+            elif not allowed.allows(location):
+                report.note_left(location, _OUTSIDE)
+            else:
+                with suppress(ObjectNotFound):
+                    size_bytes = self._store.stat(location).size_bytes
+                    deletion_marks[location] = SweepMark(
+                        location=location,
+                        table_id=table_id,
+                        kind="external",
+                        size_bytes=size_bytes,
+                        marked_at_ms=now_ms,
+                    )
         return list(deletion_marks.values())
 
-    def _blocks(self, gone: Sequence[HistoryEntry], needed: BlockSet, report: VacuumReport | None) -> Iterable[Block]:
+    def _blocks(
+        self, gone: Sequence[HistoryEntry], needed: BlockSet, report: VacuumReport | None, *, with_iceberg: bool
+    ) -> Iterable[Block]:
         seen: set[str] = set()
         for entry in gone:
             try:
-                if KIND in self._warehouse.head(entry.pointer).properties:
+                properties = self._warehouse.head(entry.pointer).properties
+                if KIND in properties and not (with_iceberg and properties.get(HOSTED)):
                     if report is not None:
                         report.note_left(entry.pointer.manifest.location, _FOLLOWED)
                     continue
@@ -235,6 +266,7 @@ class ExternalBlocks:
 #: Most objects in one delete request to the store.
 BATCH: Final = 1_000
 _EXTERNAL: Final = "external"
+_ICEBERG: Final = "iceberg"
 
 
 class Sweep:
@@ -250,6 +282,7 @@ class Sweep:
         store: Store,
         metrics: Metrics,
         external: ExternalBlocks,
+        iceberg: IcebergFiles,
         allowed: AllowedLocations,
         table_id: str,
         report: VacuumReport,
@@ -262,6 +295,7 @@ class Sweep:
         self._store = store
         self._metrics = metrics
         self._external = external
+        self._iceberg = iceberg
         self._allowed = allowed
         self._report = report
         self._root = root
@@ -279,7 +313,7 @@ class Sweep:
         elif objects:
             self._catalog.mark_for_deletion(self.table_id, objects, watermark_ms=self.newest_ms)
 
-    def finish(self, live: LiveSet) -> bool:
+    def finish(self, live: LiveSet, now_ms: int) -> bool:
         """Delete everything that is condemned, also by an earlier part that was interrupted; True if all of it is
         deleted.
 
@@ -291,11 +325,18 @@ class Sweep:
         if not self._is_removed:
             live.add(entry.pointer for entry in _all_entries(self._catalog, self.table_id))
         blocks: BlockSet | None = None
+        in_metadata: set[str] | None = None
         clean = True
         for batch in self._batches():
             if blocks is None and any(one.kind == _EXTERNAL for one in batch):
                 blocks = self._external.needed()
-            removal_scheduled = {one.location: one for one in batch if not self._is_needed(one, live, blocks)}
+            if in_metadata is None and any(one.kind in (_EXTERNAL, _ICEBERG) for one in batch):
+                in_metadata = self._iceberg.of_others(self.table_id, now_ms)
+            removal_scheduled = {
+                one.location: one
+                for one in batch
+                if one.location not in (in_metadata or ()) and not self._is_needed(one, live, blocks)
+            }
             failed = self._store.delete_many(removal_scheduled)
             for location, reason in failed.items():
                 clean = False
@@ -312,6 +353,8 @@ class Sweep:
         if one.kind == _EXTERNAL:
             # Location rules may have changed since it was condemned.
             return blocks is None or one.location in blocks or not self._allowed.allows(one.location)
+        if one.kind == _ICEBERG:
+            return not one.location.startswith(f"{self._root}/{ICEBERG_FOLDER}/")
         name = object_name(self._root, one.location)
         return name is None or live.holds(
             name, one.location
@@ -361,7 +404,8 @@ class Vacuum:
         self._drop_grace_ms = drop_grace_ms
         self._max_objects = max_objects
         self._timer = timer
-        self._external = ExternalBlocks(catalog, warehouse, store)
+        self._iceberg = IcebergFiles(catalog, warehouse, store, locations_of)
+        self._external = ExternalBlocks(catalog, warehouse, store, self._iceberg)
         self._locations_of = locations_of
         self._tokens = PageTokens() if tokens is None else tokens
 
@@ -418,7 +462,7 @@ class Vacuum:
                 )
                 sweep.mark_for_deletion(deletion_marks)
             behind = self._look(root, behind, live, sweep, report, request)
-            sweep.finish(live)
+            sweep.finish(live, now_ms)
         return report.answer(next_page_token=None if behind is None else write_token(self._tokens, behind, root))
 
     def preview_decisions(self, record: TableRecord, entries: Sequence[HistoryEntry]) -> tuple[Decision, ...]:
@@ -466,10 +510,20 @@ class Vacuum:
                         without=without,
                         now_ms=now_ms,
                         half_deleted=found.removal_scheduled,
+                        purged=record if found.is_purged else None,
                     )
                     sweep.mark_for_deletion(external)
+            try:
+                is_last = self._look_at_iceberg(found, root, sweep, report, request, now_ms)
+            except (ManifestError, StoreError) as error:
+                report.note_left(root, f"it is unknown which files Iceberg clients use: {error.message}")
+                continue
+            if is_last is not True:
+                left_over = left_over or is_last is None
+                sweep.finish(live, now_ms)
+                continue
             behind = self._look(root, None, live, sweep, report, request)
-            clean = sweep.finish(live)
+            clean = sweep.finish(live, now_ms)
             if behind is not None:
                 left_over = True
                 continue
@@ -496,6 +550,51 @@ class Vacuum:
             self._catalog.expire_snapshots(head, seqs, now_ms=now_ms)
             self._catalog.forget_branch(head, now_ms=now_ms)
 
+    def _look_at_iceberg(
+        self, found: DroppedTable, root: str, sweep: Sweep, report: VacuumReport, request: VacuumRequest, now_ms: int
+    ) -> bool | None:
+        """Mark the files of Iceberg clients in a dropped table's folder, if it is purged.
+
+        Returns True if the table's own objects may go now; until then they stay, since they tell that the table is one
+        of Iceberg clients. False: a later run may go on; None: the next part of this one.
+
+        Raises ManifestError, StoreError: it is unknown which files other tables use.
+        """
+        try:
+            if self._iceberg.metadata_file(found.record) is None:
+                return True
+        except (ObjectNotFound, ManifestError):  # an earlier part has come to the table's own objects, or it is damaged
+            return True
+        used = {each for each in self._iceberg.of_others(sweep.table_id, now_ms) if each.startswith(f"{root}/")}
+        if used:
+            report.note_left(root, _NAMED_BY_OTHERS)
+        if not found.is_purged:
+            return not used
+        deadline_s, before_ms, limit = self._timer() + PART_S, now_ms - self._min_age_ms, self._object_limit(request)
+        marks: list[SweepMark] = []
+        is_young = False
+        for each in self._store.list(f"{root}/{ICEBERG_FOLDER}/"):
+            # Without progress, the next part would end at the same place.
+            if request.execute and marks and (len(marks) >= limit or self._timer() > deadline_s):
+                sweep.mark_for_deletion(marks)
+                return None
+            if each.location in used:
+                continue
+            if each.modified_ms >= before_ms:
+                is_young = True
+                continue
+            marks.append(
+                SweepMark(
+                    location=each.location,
+                    table_id=sweep.table_id,
+                    kind=_ICEBERG,
+                    size_bytes=each.size_bytes,
+                    marked_at_ms=now_ms,
+                )
+            )
+        sweep.mark_for_deletion(marks)
+        return not used and not is_young
+
     def _live(self, table_id: str) -> LiveSet:
         def is_expired(pointer: SnapshotPointer) -> bool:
             return all(entry.pointer != pointer for entry in _all_entries(self._catalog, table_id))
@@ -510,6 +609,7 @@ class Vacuum:
             self._store,
             self._metrics,
             self._external,
+            self._iceberg,
             self._locations_of(record),
             record.table_id,
             report,

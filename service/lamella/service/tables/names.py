@@ -119,8 +119,10 @@ class LocationRules:
 
     def of(self, namespace: str, table_id: str | None) -> AllowedLocations:
         """Return the allowed locations of a table; ``table_id`` None: a table that does not exist yet."""
-        if not self._on:
-            return AllLocations()
+        return self.listed(namespace, table_id) if self._on else AllLocations()
+
+    def listed(self, namespace: str, table_id: str | None) -> AllowedLocations:
+        """Return the table's own folder and the prefixes of the settings, also where tables may use any location."""
         own = None if table_id is None else self._warehouse.table_location(table_id)
         prefixes = (*self._prefixes.get(_EVERY, ()), *self._prefixes.get(namespace, ()))
         return TableLocations(self._root, own, prefixes)

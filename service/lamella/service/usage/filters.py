@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -48,7 +48,18 @@ _MAX_CHARS: Final = 16_384
 _DIGEST_CHARS: Final = 32
 _TEXT_CHARS: Final = 500
 
-_Note = tuple[TableRecord, PruneRequest, int, Report]
+
+class _Note(NamedTuple):
+    """A prune that was answered, or a scan that a client planned by itself.
+
+    ``has_constants``: those of its filter are the ones that were used.
+    """
+
+    record: TableRecord
+    request: PruneRequest
+    block_count: int
+    report: Report
+    has_constants: bool = True
 
 
 class _Masked(msgspec.Struct, frozen=True):
@@ -87,10 +98,10 @@ class _FilterSums:
 
     def add(self, note: _Note, now_ms: int) -> None:
         """Add a prune."""
-        _, _, block_count, report = note
+        report = note.report
         self.times += 1
         self.considered += report.blocks_total
-        self.selected_blocks += block_count
+        self.selected_blocks += note.block_count
         self.selected_bytes += next((stage.bytes for stage in reversed(report.stages) if stage.stage != "page"), 0)
         self.last_ms = now_ms
 
@@ -146,10 +157,20 @@ class FilterRecorder:
 
     def note(self, record: TableRecord, request: PruneRequest, found: PruneResult) -> None:
         """Take note of a prune; waits for nothing."""
-        if not self._is_on or request.filter is None:
-            return
+        if self._is_on and request.filter is not None:
+            self._add(_Note(record, request, found.block_count, found.answer.report))
+
+    def note_scan(self, record: TableRecord, request: PruneRequest, report: Report) -> None:
+        """Take note of a scan that a client planned by itself, without the constants of its filter.
+
+        ``report``: its only stage has what the client read, at most the table's blocks.
+        """
+        if self._is_on and request.filter is not None:
+            self._add(_Note(record, request, report.stages[0].kept, report, has_constants=False))
+
+    def _add(self, note: _Note) -> None:
         notes = self._notes
-        notes.append((record, request, found.block_count, found.answer.report))
+        notes.append(note)
         if len(notes) >= _TOGETHER or self._timer() - self._written_s > _LATEST_S:
             self._debouncer.soon()
 
@@ -198,13 +219,15 @@ class FilterRecorder:
         now_ms = self._clock()
         lost = 0
         for note in notes:
-            table_id = note[0].table_id
+            table_id = note.record.table_id
             try:
                 if table_id not in modes:
-                    modes[table_id] = self.mode(note[0])
-                if modes[table_id] == "off":
+                    modes[table_id] = self.mode(note.record)
+                mode = modes[table_id]
+                if mode == "off":
                     continue
-                form = self._masked(note[1], modes[table_id])
+                mode = mode if note.has_constants else "shape"
+                form = self._masked(note.request, mode)
             except LamellaError:  # the filter was answered, but its table may be dropped by now
                 form = None
             if form is None or len(form.tree) > _MAX_CHARS or "\\u0000" in form.tree:
@@ -213,7 +236,7 @@ class FilterRecorder:
             found = self._sums.setdefault(table_id, {})
             sums = found.get(form.digest)
             if sums is None:
-                sums = found[form.digest] = _FilterSums(form, modes[table_id], note[1].time_zone, now_ms)
+                sums = found[form.digest] = _FilterSums(form, mode, note.request.time_zone, now_ms)
             sums.add(note, now_ms)
         self._metrics.recorded(stored=0, lost=lost)
 
@@ -389,6 +412,10 @@ class PruneNotes:
         self._metrics = metrics
         self._recorder = recorder
         self._rates = rates
+
+    def note_scan(self, record: TableRecord, request: PruneRequest, report: Report) -> None:
+        """Note a scan that a client planned by itself. It says nothing about how well the service skips."""
+        self._recorder.note_scan(record, request, report)
 
     def note(self, record: TableRecord, request: PruneRequest, found: PruneResult) -> None:
         """Note a prune of a table that was answered."""

@@ -17,8 +17,10 @@ from lamella.snapshot.errors import (
     NamespaceNotEmpty,
     NamespaceNotFound,
     NotExpressible,
+    NotSignable,
     ObjectNotFound,
     OutcomeUnknown,
+    PermissionDenied,
     PlanTaskNotFound,
     PropertyConflict,
     QuotaExceeded,
@@ -51,7 +53,10 @@ from lamella.snapshot.iceberg.wire import (
     RegisterIcebergTable,
     RegisterIcebergView,
     RenameIcebergTable,
+    RequestToSign,
+    ScanReport,
     ScanTasks,
+    SignedRequest,
     TokenRequest,
     UpdatedIcebergNamespace,
     UpdateIcebergNamespace,
@@ -82,8 +87,23 @@ _TABLE: Final = "/iceberg/v1/namespaces/{namespace}/tables/{table}"
 _VIEWS: Final = "/iceberg/v1/namespaces/{namespace}/views"
 _VIEW: Final = "/iceberg/v1/namespaces/{namespace}/views/{view}"
 _PAGE: Final = (
-    Parameter(name="pageSize", description="Maximum number of names; default: all.", schema={"type": "integer"}),
-    Parameter(name="pageToken", description="`next-page-token` of the previous answer; empty: the first page."),
+    Parameter(
+        name="pageSize",
+        description="Maximum number of names, if there is a `pageToken`. Default: all.",
+        schema={"type": "integer"},
+    ),
+    Parameter(
+        name="pageToken",
+        description="`next-page-token` of the previous answer; empty: the first page. Without it, the answer has all "
+        "names.",
+    ),
+)
+
+_DELEGATION: Final = Parameter(
+    name="X-Iceberg-Access-Delegation",
+    location="header",
+    description="How the client can use the table's files on S3, by commas: `vended-credentials`, `remote-signing`. "
+    "The first one that the settings allow counts.",
 )
 
 _PLAN_ID: Final = _TABLE + "/plan/{plan_id}"
@@ -114,7 +134,7 @@ ICEBERG_NAMESPACES: Final = Operation(
     summary="List the namespaces for Iceberg clients",
     tag="Iceberg",
     answer_type=IcebergNamespaces,
-    own_parameters=(*_PAGE, Parameter(name="parent", description="Namespaces inside this one: there are none.")),
+    own_parameters=(*_PAGE, Parameter(name="parent", description="Only namespaces one level below this one.")),
     errors=(InvalidRequest, InvalidPageToken, NamespaceNotFound),
 )
 
@@ -203,7 +223,8 @@ CREATE_ICEBERG_TABLE: Final = Operation(
     "that does not exist yet; the client creates it by a commit.",
     request_type=CreateIcebergTable,
     answer_type=LoadedTable,
-    errors=(*_OF_A_CHANGE, AlreadyExists),
+    own_parameters=(_DELEGATION,),
+    errors=(*_OF_A_CHANGE, AlreadyExists, NotExpressible, NotSignable),
     resend="with_key",
 )
 
@@ -214,9 +235,11 @@ REGISTER_ICEBERG_TABLE: Final = Operation(
     permission=on_namespace("write"),
     summary="Add a table by its metadata file",
     tag="Iceberg",
+    description="With `overwrite`, a table with this name gets the metadata, if its `table-uuid` is the same.",
     request_type=RegisterIcebergTable,
     answer_type=LoadedTable,
-    errors=(*_OF_A_CHANGE, AlreadyExists, ObjectNotFound, ManifestError, NotExpressible),
+    own_parameters=(_DELEGATION,),
+    errors=(*_OF_A_CHANGE, AlreadyExists, ObjectNotFound, ManifestError, NotExpressible, NotSignable),
     resend="with_key",
 )
 
@@ -265,7 +288,8 @@ DROP_ICEBERG_TABLE: Final = Operation(
     own_parameters=(
         Parameter(
             name="purgeRequested",
-            description="The table cannot be undropped. Default: false.",
+            description="The table cannot be undropped, and the next clean-up of dropped tables deletes its files. "
+            "Default: false.",
             schema={"type": "boolean"},
         ),
     ),
@@ -415,9 +439,10 @@ LOAD_ICEBERG_TABLE: Final = Operation(
             description="`all`, or `refs`: only snapshots of branches and tags.",
             schema={"type": "string", "enum": ["all", "refs"]},
         ),
+        _DELEGATION,
         IF_NONE_MATCH,
     ),
-    errors=(*OF_A_SNAPSHOT, NotExpressible),
+    errors=(*OF_A_SNAPSHOT, NotExpressible, NotSignable),
 )
 
 ICEBERG_CREDENTIALS: Final = Operation(
@@ -425,11 +450,29 @@ ICEBERG_CREDENTIALS: Final = Operation(
     method="GET",
     path=_TABLE + "/credentials",
     permission=on_table("read"),
-    summary="Credentials for a table's storage: none",
+    summary="Credentials for a table's files on S3",
     tag="Iceberg",
-    description="The service does not share its credentials; clients need their own.",
+    description="None, unless the settings say so. They are for reading, and for writing if the caller has the role "
+    "`write` on the table.",
     answer_type=Credentials,
-    errors=OF_A_TABLE,
+    errors=(*OF_A_TABLE, NotExpressible, NotSignable, StoreError),
+)
+
+SIGN_ICEBERG_REQUEST: Final = Operation(
+    name="sign_iceberg_request",
+    method="POST",
+    path=_TABLE + "/sign",
+    permission=on_table("read"),
+    summary="Sign a request to S3",
+    tag="Iceberg",
+    description="For a request to an object in the table's folders, or a listing there; those that write need the role "
+    "`write`. Only if the setting `iceberg_remote_signing` is on.",
+    request_type=RequestToSign,
+    answer_type=SignedRequest,
+    own_parameters=(Parameter(name="staged", description="Of the address that a client got with a staged table."),),
+    errors=(InvalidRequest, *OF_A_TABLE, LocationRefused, PermissionDenied, NotExpressible, NotSignable, StoreError),
+    is_question=True,
+    is_recorded=False,
 )
 
 PLAN_TABLE_SCAN: Final = Operation(
@@ -497,8 +540,9 @@ REPORT_ICEBERG_METRICS: Final = Operation(
     permission=on_table("read"),
     summary="Report of a scan",
     tag="Iceberg",
-    description="The report is accepted and not stored.",
-    request_type=dict[str, Any],
+    description="The filter of a scan that the client planned by itself is recorded without its constants, if filters "
+    "are recorded. Reports of commits are accepted and not stored.",
+    request_type=ScanReport,
     answer_type=Nothing,
     status=204,
     errors=(InvalidRequest, *OF_A_TABLE),

@@ -79,13 +79,29 @@ class IcebergTables(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", o
     next_page_token: str | None = None
 
 
-class LoadedTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class ScanReport(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """What a client says of a scan or a commit (``report_type``); only what is used. Scans have a ``filter``."""
+
+    report_type: Annotated[str, Meta(max_length=64)]
+    filter: Any = None
+    metrics: Annotated[dict[Annotated[str, Meta(max_length=256)], Any], Meta(max_length=1_000)] = {}
+
+
+class StorageCredential(msgspec.Struct, frozen=True, kw_only=True):
+    """Properties with credentials for the locations that start with ``prefix``."""
+
+    prefix: str
+    config: dict[str, str]
+
+
+class LoadedTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
     """A table in Iceberg's form. ``metadata_location``: its metadata file (None: a table that is not created yet), or
     the service's own manifest of the snapshot."""
 
     metadata_location: str | None
     metadata: dict[str, Any]
     config: dict[str, str]
+    storage_credentials: tuple[StorageCredential, ...] = ()
 
 
 class CreateIcebergNamespace(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,9 +316,43 @@ class CompletedPlan(ScanTasks, frozen=True, kw_only=True, rename="kebab", omit_d
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Credentials for storage, by prefix; always empty, since the service does not share its own."""
+    """Credentials for a table's storage, by prefix; empty if the service gives none."""
 
-    storage_credentials: tuple[dict[str, Any], ...]
+    storage_credentials: tuple[StorageCredential, ...]
+
+
+#: Headers with all their values.
+Headers = Annotated[
+    dict[
+        Annotated[str, Meta(max_length=256)],
+        Annotated[tuple[Annotated[str, Meta(max_length=8192)], ...], Meta(max_length=16)],
+    ],
+    Meta(max_length=100),
+]
+
+
+class RequestToSign(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to object storage that a client wants to send.
+
+    ``body``: only of a request whose body names the objects, DeleteObjects of S3.
+    """
+
+    region: Annotated[str, Meta(max_length=64)]
+    uri: Annotated[str, Meta(max_length=8192)]
+    method: Literal["PUT", "GET", "HEAD", "POST", "DELETE", "PATCH", "OPTIONS"]
+    headers: Headers
+    properties: Annotated[
+        dict[Annotated[str, Meta(max_length=256)], Annotated[str, Meta(max_length=8192)]], Meta(max_length=100)
+    ] = {}
+    body: Annotated[str, Meta(max_length=1 << 20)] | None = None
+    provider: Annotated[str, Meta(max_length=16)] | None = None
+
+
+class SignedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The request with the headers that make it valid."""
+
+    uri: str
+    headers: dict[str, tuple[str, ...]]
 
 
 class AccessToken(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from lamella.snapshot.storage.paths import (
     TableLayout,
     TableLocations,
     check_prefix,
+    is_below,
     table_root,
 )
 from lamella.snapshot.storage.store import (
@@ -44,6 +45,7 @@ __all__ = [
     "check_create_only",
     "check_prefix",
     "check_write",
+    "is_below",
     "normal",
     "table_root",
 ]

@@ -180,9 +180,9 @@ class TableLocations:
     def allows(self, location: str) -> bool:
         """Returns whether an object may be used; raises InvalidRequest for an invalid location."""
         at = parse(location)
-        if self._own is not None and _is_below(self._own, str(at)):
+        if self._own is not None and is_below(self._own, str(at)):
             return True
-        return any(_is_below(prefix, str(at)) for prefix in self._prefixes) and not _is_inside(self._warehouse, at)
+        return any(is_below(prefix, str(at)) for prefix in self._prefixes) and not _is_inside(self._warehouse, at)
 
     def require(self, location: str) -> None:
         """Raise LocationRefused for an object that may not be used."""
@@ -203,9 +203,9 @@ class TableLocations:
     def _allows_folder(self, at: Location) -> bool:
         folder = _folder_of(at)
         text = str(folder)
-        if self._own is not None and (text == self._own or _is_below(self._own, text)):
+        if self._own is not None and (text == self._own or is_below(self._own, text)):
             return True
-        if not any(text == prefix or _is_below(prefix, text) for prefix in self._prefixes):
+        if not any(text == prefix or is_below(prefix, text) for prefix in self._prefixes):
             return False
         # A folder above the warehouse contains all tables.
         scheme, root = self._warehouse
@@ -250,7 +250,7 @@ def _is_inside(root: tuple[str, str], at: Location) -> bool:
     return any(scheme == root[0] and path.startswith(root[1]) for scheme, path in _loose(_folder_of(at)))
 
 
-def _is_below(folder: str, location: str) -> bool:
+def is_below(folder: str, location: str) -> bool:
     """Returns whether a location is in a folder, character by character, and stays there in every reading of the
     rest."""
     if not location.startswith(folder):

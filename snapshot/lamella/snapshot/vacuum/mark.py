@@ -28,6 +28,7 @@ Kind = Literal[
     "external",
     "export",
     "replaced",
+    "iceberg",
 ]
 
 _ID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
