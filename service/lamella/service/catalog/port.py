@@ -354,6 +354,12 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
     def table(self, namespace: str, name: str) -> TableRecord:
         """Return a table. Raises NamespaceNotFound, TableNotFound."""
 
+    def tables_at_once(self, names: Sequence[tuple[str, str]]) -> list[TableRecord]:
+        """Return tables, by namespace and name, as they all were at one moment after the call began.
+
+        Raises NamespaceNotFound, TableNotFound.
+        """
+
     def current(self, namespace: str, name: str) -> TableRecord | None:
         """Return a table as :meth:`table` does, faster and equally fresh: it sees every commit acknowledged before.
 

@@ -27,6 +27,7 @@ from sqlalchemy import (
     insert,
     select,
     text,
+    tuple_,
     update,
 )
 
@@ -514,6 +515,15 @@ SELECT_TABLE = table_row.where(
     _live_namespace,
     namespaces.c.name == bindparam("namespace"),
     tables.c.name == bindparam("table"),
+)
+
+#: One statement, which sees the database at one moment. The names alone are found by indexes.
+SELECT_NAMED_TABLES = table_row.where(
+    _live_table,
+    _live_namespace,
+    namespaces.c.name.in_(bindparam("namespaces", expanding=True)),
+    tables.c.name.in_(bindparam("tables", expanding=True)),
+    tuple_(namespaces.c.name, tables.c.name).in_(bindparam("names", expanding=True)),
 )
 
 SELECT_TABLE_BY_ID = table_row.where(_live_table, tables.c.table_id == bindparam("id"))

@@ -262,6 +262,20 @@ class SqlCatalog(
         self.namespace(namespace)
         raise no_table(namespace, name)
 
+    def tables_at_once(self, names: Sequence[tuple[str, str]]) -> list[TableRecord]:
+        stored = [name for name in names if "\0" not in name[0] + name[1]]
+        which = {
+            "namespaces": sorted({namespace for namespace, _ in stored}),
+            "tables": sorted({table for _, table in stored}),
+            "names": stored,
+        }
+        found = {(row["namespace"], row["name"]): row for row in self._rows(sql.SELECT_NAMED_TABLES, which)}
+        for namespace, table in names:
+            if (namespace, table) not in found:
+                self.namespace(namespace)
+                raise no_table(namespace, table)
+        return [table_record(found[name]) for name in names]
+
     def current(self, namespace: str, name: str) -> TableRecord | None:
         return self._current.find(namespace, name)
 

@@ -64,6 +64,14 @@ def check_name(kind: Kind, name: str) -> str:
     return name
 
 
+def split_name(table: str) -> tuple[str, str]:
+    """Return the namespace and the name of ``namespace.table``. Raises InvalidRequest."""
+    namespace, _, name = table.rpartition(".")
+    if not namespace:
+        raise InvalidRequest(f"{table!r} is not namespace.table")
+    return namespace, name
+
+
 def require_own(warehouse: Warehouse, table_id: str, location: str) -> None:
     """Raise InvalidRequest for a file in another table's folder.
 

@@ -87,6 +87,9 @@ from lamella.snapshot.wire.commit import (
 )
 from lamella.snapshot.wire.history import (
     ChangesAnswer,
+    CurrentSnapshot,
+    CurrentSnapshots,
+    CurrentSnapshotsRequest,
     DroppedList,
     DroppedTable,
     RenameRequest,
@@ -334,6 +337,9 @@ __all__ = [
     "CreateNamespace",
     "CreateTable",
     "CreateView",
+    "CurrentSnapshot",
+    "CurrentSnapshots",
+    "CurrentSnapshotsRequest",
     "DepthFigures",
     "DiffAnswer",
     "DiffRequest",

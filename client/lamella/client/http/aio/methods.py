@@ -7,7 +7,7 @@ from lamella.client.http.aio.access import AsyncLakeAccess
 from lamella.client.http.aio.blocks import AsyncTableAddresses, AsyncTableBlocks
 from lamella.client.http.aio.connection import AsyncConnection
 from lamella.client.http.aio.external import AsyncLakeExternal, AsyncTableRefresh
-from lamella.client.http.aio.history import AsyncTableHistory
+from lamella.client.http.aio.history import AsyncLakeHistory, AsyncTableHistory
 from lamella.client.http.aio.indexes import AsyncLakeIndexes, AsyncTableIndexes
 from lamella.client.http.aio.jobs import AsyncJobs, AsyncTableSchedules
 from lamella.client.http.aio.layout import AsyncTableLayout
@@ -23,6 +23,7 @@ from lamella.client.http.call import TableName
 class AsyncLakeMethods(
     AsyncConnection,
     AsyncLakeTables,
+    AsyncLakeHistory,
     AsyncLakeViews,
     AsyncLakeMaintenance,
     AsyncLakeIndexes,
