@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Row, Text, bindparam, case, delete, insert, select, update
+from sqlalchemy import Connection, Text, bindparam, case, delete, insert, select, update
 
 from lamella.service.catalog.records import CommitGuard, HistoryEntry, SweepMark
 from lamella.service.catalog.schema import deletion_marks, history_row, snapshots, sweeps, tables
@@ -37,7 +37,7 @@ _ELSEWHERE = (
     .order_by(tables.c.location)
 )
 _STATE = select(sweeps.c.table_id, sweeps.c.epoch, sweeps.c.watermark_ms).where(
-    sweeps.c.table_id.in_([bindparam("id"), _EVERYWHERE])
+    sweeps.c.table_id.in_(bindparam("ids", expanding=True))
 )
 #: A shared lock: commits do not wait for each other, only for a clean-up that condemns files.
 _LOCKED_STATE = _STATE.with_for_update(read=True)
@@ -71,22 +71,22 @@ _ADVANCE = (
 _START = insert(sweeps)
 
 
-def require_unswept(connection: Connection, table_id: str, guard: CommitGuard) -> None:
-    """Raise Unavailable if a clean-up may have deleted what a commit uses. The caller holds the lock on the table's
-    row.
+def require_unswept(connection: Connection, guards: Mapping[str, CommitGuard]) -> None:
+    """Raise Unavailable if a clean-up may have deleted what a commit uses; ``guards``: by table. The caller holds the
+    locks on the tables' rows.
     """
-    rows = connection.execute(_LOCKED_STATE, {"id": table_id}).all()
+    rows = connection.execute(_LOCKED_STATE, {"ids": [*guards, _EVERYWHERE]}).all() if guards else ()
     state = {row.table_id: row for row in rows}
-    own = state.get(table_id)
-    if own is not None and own.watermark_ms >= guard.since_ms:
-        raise Unavailable("a clean-up overtook this commit, which took very long; send it again", retry_after_s=0)
-    if guard.adds_files and _epochs(state, table_id) != guard.epochs:
-        raise Unavailable("a clean-up deleted files during this commit; send it again", retry_after_s=0)
+    for table_id, guard in guards.items():
+        own = state.get(table_id)
+        if own is not None and own.watermark_ms >= guard.since_ms:
+            raise Unavailable("a clean-up overtook this commit, which took very long; send it again", retry_after_s=0)
+        if guard.adds_files and _epochs({key: row.epoch for key, row in state.items()}, table_id) != guard.epochs:
+            raise Unavailable("a clean-up deleted files during this commit; send it again", retry_after_s=0)
 
 
-def _epochs(state: Mapping[str, Row[Any, Any, Any]], table_id: str) -> tuple[int, int]:
-    own, everywhere = (int(state[key].epoch) if key in state else 0 for key in (table_id, _EVERYWHERE))
-    return own, everywhere
+def _epochs(state: Mapping[str, int], table_id: str) -> tuple[int, int]:
+    return int(state.get(table_id, 0)), int(state.get(_EVERYWHERE, 0))
 
 
 class SqlCleanup(SqlSession):
@@ -103,8 +103,7 @@ class SqlCleanup(SqlSession):
 
     def guard(self, table_id: str, files: Iterable[str], *, since_ms: int) -> CommitGuard:
         # The state is read first: condemning objects later raises the epoch.
-        state = {row["table_id"]: row for row in self._rows(_STATE, {"id": table_id})}
-        epochs = tuple(int(state[key]["epoch"]) if key in state else 0 for key in (table_id, _EVERYWHERE))
+        guard = self.guards([table_id], since_ms=since_ms)[table_id]
         adds_files = False
         for some in _parts(files):
             adds_files = True
@@ -113,7 +112,14 @@ class SqlCleanup(SqlSession):
                 # Not Unavailable: if the clean-up was interrupted, the mark stays until the next one, perhaps for days.
                 text = f"a clean-up will delete {location}; write its rows to a new file"
                 raise DeletionPending(text, location=location)
-        return CommitGuard(since_ms=since_ms, epochs=(epochs[0], epochs[1]), adds_files=adds_files)
+        return msgspec.structs.replace(guard, adds_files=adds_files)
+
+    def guards(self, table_ids: Sequence[str], *, since_ms: int) -> dict[str, CommitGuard]:
+        rows = self._rows(_STATE, {"ids": [*table_ids, _EVERYWHERE]})
+        state = {row["table_id"]: int(row["epoch"]) for row in rows}
+        return {
+            each: CommitGuard(since_ms=since_ms, epochs=_epochs(state, each), adds_files=False) for each in table_ids
+        }
 
     def mark_for_deletion(self, table_id: str, objects: Sequence[SweepMark], *, watermark_ms: int) -> None:
         kinds = {one.kind for one in objects}

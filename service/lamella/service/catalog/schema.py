@@ -528,6 +528,8 @@ SELECT_NAMED_TABLES = table_row.where(
 
 SELECT_TABLE_BY_ID = table_row.where(_live_table, tables.c.table_id == bindparam("id"))
 
+SELECT_TABLES_BY_ID = table_row.where(_live_table, tables.c.table_id.in_(bindparam("ids", expanding=True)))
+
 #: ``removal_scheduled``: the time if the table must not be undropped, otherwise None.
 DROP_TABLE = (
     update(tables)

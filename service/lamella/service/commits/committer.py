@@ -64,6 +64,8 @@ from lamella.snapshot.wire import (
 )
 
 _LOCAL_WRITERS: Final = 2
+#: Threads that write the snapshots of transactions to a remote store, which they wait for most of the time.
+_REMOTE_WRITERS: Final = 32
 
 
 class Committer:
@@ -115,7 +117,7 @@ class Committer:
             traces=traces,
             clock=clock,
             # Snapshots on local files keep a processor busy: more threads only take it from each other.
-            threads=_LOCAL_WRITERS if parse(settings.warehouse_url).scheme == "file" else settings.write_threads,
+            threads=_LOCAL_WRITERS if parse(settings.warehouse_url).scheme == "file" else _REMOTE_WRITERS,
         )
 
     def register(

@@ -87,10 +87,8 @@ class CommitRoutes:
             require(request, "write", namespace, name)
 
         def work(idempotency_key: IdempotencyKey) -> StoredResponse:
-            changes = [
-                (each.table, self._catalog.table(namespace, name), each.commit)
-                for each, (namespace, name) in zip(payload.tables, names, strict=True)
-            ]
+            tables = self._catalog.tables_at_once(names)
+            changes = [(each.table, table, each.commit) for each, table in zip(payload.tables, tables, strict=True)]
             require_read = partial(check, principal_of(request), "read")
             return self._committer.transaction(changes, idempotency_key, require_read=require_read)
 
