@@ -18,6 +18,7 @@ DECIDED: Final = {
     "rename_view": "`maintain` on the view, and `write` on the namespace that gets the name",
     "list_audit": "`admin` on the table, or on everything",
     "commit_transaction": "`write` on each table, `read` on those that it depends on",
+    "current_snapshots": "`read` on each table",
     "submit_job": "`maintain` on its table; on everything for what uses a worker's rights",
     "list_jobs": "any key; shows jobs of tables with `read`",
     "get_job": "`read` on its table, or on everything",

@@ -162,6 +162,7 @@ def _tables(recorder: Recorder, incoming: str, behind: Behind) -> None:
         {"table": "shop.lines", "commit": {"properties": {"complete_to": "20"}, "operation": "set"}},
     ]
     call("commit_transaction", {"tables": both})
+    call("current_snapshots", {"tables": ["shop.orders", "shop.lines"]})
     call("register_arrivals", {"files": [recorder.write(f"{folder}/orders-3.parquet", 13, 16)]})
     call("evolve", {"changes": [{"change": "add", "name": "note", "type": "string"}]})
     recorder.write(f"{incoming}/returns/returns-0.parquet", 1, 2)

@@ -44,6 +44,7 @@ NOT_AUDITED = {
         "diff",
         "aggregate",
         "sample",
+        "current_snapshots",
         "advise",
         "candidates",
         "plan_auto",

@@ -26,7 +26,7 @@ from lamella.service.catalog import (
     TableRecord,
     open_catalog,
 )
-from lamella.service.catalog.engine import catalog_url, open_engine
+from lamella.service.catalog.engine import NoListener, catalog_url, open_engine
 from lamella.service.catalog.migrate import migrate, migration_config
 from lamella.service.catalog.schema import metadata
 from lamella.snapshot.errors import (
@@ -211,6 +211,37 @@ def test_concurrent_swaps_lose_no_commit(catalog: Catalog) -> None:
     history = catalog.history(table_id, limit=100)
     assert [found.seq for found in history] == list(range(17, 0, -1))
     assert [f.prev_snapshot_id for f in history[:-1]] == [f.pointer.snapshot_id for f in history[1:]]
+
+
+class Counter(NoListener):
+    """Counts statements."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def catalog_called(self, *_: object) -> None:
+        self.count += 1
+
+
+def test_a_swap_of_many_pointers_makes_no_more_statements(catalog: SqlCatalog) -> None:
+    """Nor does a look at many tables: a database elsewhere is asked as often for ten tables as for two."""
+    counter = Counter()
+    catalog.listen_to(counter)
+    found = []
+    for count in (2, 10):
+        names = [f"t{count}x{number}" for number in range(count)]
+        table_ids = [new_table(catalog, name)[0] for name in names]
+        before = counter.count
+        guards = catalog.guards(table_ids, since_ms=1)
+        records = catalog.tables_by_id(table_ids)
+        assert catalog.tables_at_once([("db", name) for name in names]) == [records[each] for each in table_ids]
+        assert catalog.advance_all(
+            [PointerSwap(table_id=each, entry=entry(2), guard=guards[each]) for each in table_ids], remember=stored()
+        )
+        assert {each.version for each in catalog.tables_by_id(table_ids).values()} == {2}
+        found.append(counter.count - before)
+        catalog.forget_answers(before_ms=1 << 60)
+    assert found[0] == found[1]
 
 
 def test_several_pointers_move_together_or_not_at_all(catalog: Catalog) -> None:

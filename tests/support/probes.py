@@ -116,6 +116,7 @@ PROBES: Final[Mapping[str, Probe]] = {
             "tables": [{"table": _table(p), "commit": {"properties": {"owner": p.namespace}, "operation": "set"}}]
         }
     ),
+    "current_snapshots": Probe(body=lambda p: {"tables": [_table(p)]}),
     "register_arrivals": Probe(body=lambda p: {"files": [f"{p.location}/another.parquet"]}),
     "refresh_table": Probe(body=lambda p: {"location": p.location}, also=(400,)),  # a table of its own blocks
     "refresh_progress": Probe(also=(400,)),

@@ -58,21 +58,23 @@ def sql(
     explain: bool,
     storage_options: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Run a query of DuckDB over tables, which are named NAMESPACE.TABLE.
+    """Run a query of DuckDB over tables, which are named NAMESPACE.TABLE, as they all are at one moment.
 
     The columns and filters that DuckDB pushes down to a table decide which blocks are read. Needs lamella[duckdb].
     """
     with needs_extra("duckdb"):
         import duckdb
     options = storage_options or None
-    tables = {name: session.lake.table(name).scan(storage_options=options) for name in _named(session.lake, query)}
+    named = _named(session.lake, query)
+    at = session.lake.current_snapshots(*named) if named else {}
+    tables = {name: session.lake.table(name).scan(snapshot_id=at[name], storage_options=options) for name in named}
     try:
         needs = needs_of(query, {name: _marked(scan.schema, session.lake.table(name)) for name, scan in tables.items()})
         scans = {
             name: session.lake.table(name).scan(
                 need.filter,
                 need.columns,
-                snapshot_id=tables[name].plan.snapshot_id,
+                snapshot_id=at[name],
                 storage_options=options,
             )
             for name, need in needs.items()

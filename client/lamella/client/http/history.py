@@ -62,6 +62,14 @@ def snapshots_call(
     return make_call(operations.history.LIST_SNAPSHOTS, name, query=query)
 
 
+def current_snapshots_call(tables: Sequence[str]) -> Call[wire.CurrentSnapshots]:
+    """The snapshots of several tables that are current at one moment."""
+    for each in tables:
+        TableName.parse(each)
+    request = wire.CurrentSnapshotsRequest(tables=tuple(tables))
+    return make_call(operations.history.CURRENT_SNAPSHOTS, body=request)
+
+
 def tags_call(name: TableName) -> Call[wire.TagList]:
     """The tags of a table."""
     return make_call(operations.history.LIST_TAGS, name)

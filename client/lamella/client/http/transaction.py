@@ -163,11 +163,14 @@ class Transaction(Generic[T]):
         """
         return self._own.table(name)
 
-    def require_unchanged(self, table: str, filter: Filter = None, *, time_zone: str = "UTC") -> str:
+    def require_unchanged(
+        self, table: str, filter: Filter = None, *, time_zone: str = "UTC", snapshot_id: str | None = None
+    ) -> str:
         """Refuse the commit if others change rows of a table for which ``filter`` is true (None: any row).
 
-        Returns the id of the current snapshot, from which the rows are to be read. If others change such rows before
-        the transaction is committed, it ends with TransactionConflict, and nothing is done.
+        Returns the id of the snapshot from which the rows are to be read: the current one, or ``snapshot_id``, for
+        example of :meth:`lamella.client.Lamella.current_snapshots`. If others have changed such rows since, when the
+        transaction is committed, it ends with TransactionConflict, and nothing is done.
 
         Example:
             >>> with lake.transaction() as tx:
@@ -175,9 +178,10 @@ class Transaction(Generic[T]):
             ...     count = lake.table("shop.orders").scan("country = 'DE'", snapshot_id=at).count()
             ...     appended = tx.table("shop.rates").append({"country": ["DE"], "vat": [count]})
         """
-        at = self._lake.run(table_call(TableName.parse(table))).snapshot_id
-        self._changes.add_read(read_of(table, at, filter, time_zone))
-        return at
+        if snapshot_id is None:
+            snapshot_id = self._lake.run(table_call(TableName.parse(table))).snapshot_id
+        self._changes.add_read(read_of(table, snapshot_id, filter, time_zone))
+        return snapshot_id
 
     @property
     def answer(self) -> TransactionAnswer:
@@ -233,7 +237,9 @@ class AsyncTransaction(Generic[T]):
         """
         return self._own.table(name)
 
-    async def require_unchanged(self, table: str, filter: Filter = None, *, time_zone: str = "UTC") -> str:
+    async def require_unchanged(
+        self, table: str, filter: Filter = None, *, time_zone: str = "UTC", snapshot_id: str | None = None
+    ) -> str:
         """Refuse the commit if others change these rows of a table; see :meth:`Transaction.require_unchanged`.
 
         Example:
@@ -241,9 +247,10 @@ class AsyncTransaction(Generic[T]):
             ...     at = await tx.require_unchanged("shop.orders", "country = 'DE'")
             ...     appended = await tx.table("shop.rates").append({"country": ["DE"], "vat": [19]})
         """
-        at = (await self._lake.run(table_call(TableName.parse(table)))).snapshot_id
-        self._changes.add_read(read_of(table, at, filter, time_zone))
-        return at
+        if snapshot_id is None:
+            snapshot_id = (await self._lake.run(table_call(TableName.parse(table)))).snapshot_id
+        self._changes.add_read(read_of(table, snapshot_id, filter, time_zone))
+        return snapshot_id
 
     @property
     def answer(self) -> TransactionAnswer:

@@ -9,17 +9,17 @@ docs/decisions/0016-vacuum.md discusses the cases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, Text, bindparam, case, delete, insert, or_, select, update
+from sqlalchemy import Connection, Text, bindparam, case, delete, func, insert, select, union_all, update
 
 from lamella.service.catalog.records import CommitGuard, HistoryEntry, SweepMark
 from lamella.service.catalog.schema import deletion_marks, is_main, own_history, snapshots, sweeps, tables
 from lamella.service.catalog.session import SqlSession, entry_record
-from lamella.service.catalog.snapshots import LOCK_TABLE, OWNER
+from lamella.service.catalog.snapshots import LOCK_TABLE
 from lamella.snapshot.errors import DeletionPending, TableNotFound, Unavailable
 
 _EVERYWHERE: Final = "*"
@@ -36,9 +36,15 @@ _ELSEWHERE = (
     .where(is_main, tables.c.location != bindparam("folder", type_=Text) + tables.c.table_id)
     .order_by(tables.c.location)
 )
-#: The files of a branch belong to its table.
 _STATE = select(sweeps.c.table_id, sweeps.c.epoch, sweeps.c.watermark_ms).where(
-    or_(sweeps.c.table_id == OWNER, sweeps.c.table_id == _EVERYWHERE)
+    sweeps.c.table_id.in_(bindparam("ids", expanding=True))
+)
+#: The same for tables and branches: the files of a branch belong to its table.
+_STATE_OF_HEADS = union_all(
+    select(tables.c.table_id, sweeps.c.epoch)
+    .join_from(tables, sweeps, sweeps.c.table_id == func.coalesce(tables.c.branch_of, tables.c.table_id))
+    .where(tables.c.table_id.in_(bindparam("ids", expanding=True))),
+    select(sweeps.c.table_id, sweeps.c.epoch).where(sweeps.c.table_id == _EVERYWHERE),
 )
 #: A shared lock: commits do not wait for each other, only for a clean-up that condemns files.
 _LOCKED_STATE = _STATE.with_for_update(read=True)
@@ -72,26 +78,26 @@ _ADVANCE = (
 _START = insert(sweeps)
 
 
-def require_unswept(connection: Connection, table_id: str, guard: CommitGuard) -> None:
-    """Raise Unavailable if a clean-up may have deleted what a commit uses. The caller holds the lock on the row of the
-    table, also for a commit to a branch.
+def require_unswept(connection: Connection, guards: Sequence[tuple[str, CommitGuard]]) -> None:
+    """Raise Unavailable if a clean-up may have deleted what a commit uses; ``guards``: with the tables that have the
+    files. The caller holds the locks on the rows of these tables.
     """
-    rows = connection.execute(_LOCKED_STATE, {"id": table_id}).mappings().all()
-    if any(row["watermark_ms"] >= guard.since_ms for row in rows if row["table_id"] != _EVERYWHERE):
-        raise Unavailable("a clean-up overtook this commit, which took very long; send it again", retry_after_s=0)
-    if guard.adds_files and _epochs(rows) != guard.epochs:
-        raise Unavailable("a clean-up deleted files during this commit; send it again", retry_after_s=0)
+    if not guards:
+        return
+    rows = connection.execute(_LOCKED_STATE, {"ids": [*(table_id for table_id, _ in guards), _EVERYWHERE]}).all()
+    state = {row.table_id: row for row in rows}
+    epochs = {row.table_id: int(row.epoch) for row in rows}
+    for table_id, guard in guards:
+        own = state.get(table_id)
+        if own is not None and own.watermark_ms >= guard.since_ms:
+            raise Unavailable("a clean-up overtook this commit, which took very long; send it again", retry_after_s=0)
+        if guard.adds_files and _epochs(epochs, table_id) != guard.epochs:
+            raise Unavailable("a clean-up deleted files during this commit; send it again", retry_after_s=0)
 
 
-def _epochs(rows: Iterable[RowMapping]) -> tuple[int, int]:
+def _epochs(state: Mapping[str, int], table_id: str) -> tuple[int, int]:
     """Return the epochs of a table, and of files outside of tables."""
-    own, everywhere = 0, 0
-    for row in rows:
-        if row["table_id"] == _EVERYWHERE:
-            everywhere = int(row["epoch"])
-        else:
-            own = int(row["epoch"])
-    return own, everywhere
+    return state.get(table_id, 0), state.get(_EVERYWHERE, 0)
 
 
 class SqlCleanup(SqlSession):
@@ -108,7 +114,7 @@ class SqlCleanup(SqlSession):
 
     def guard(self, table_id: str, files: Iterable[str], *, since_ms: int) -> CommitGuard:
         # The state is read first: condemning objects later raises the epoch.
-        epochs = _epochs(self._rows(_STATE, {"id": table_id}))
+        guard = self.guards([table_id], since_ms=since_ms)[table_id]
         adds_files = False
         for some in _parts(files):
             adds_files = True
@@ -117,7 +123,14 @@ class SqlCleanup(SqlSession):
                 # Not Unavailable: if the clean-up was interrupted, the mark stays until the next one, perhaps for days.
                 text = f"a clean-up will delete {location}; write its rows to a new file"
                 raise DeletionPending(text, location=location)
-        return CommitGuard(since_ms=since_ms, epochs=epochs, adds_files=adds_files)
+        return msgspec.structs.replace(guard, adds_files=adds_files)
+
+    def guards(self, table_ids: Sequence[str], *, since_ms: int) -> dict[str, CommitGuard]:
+        rows = self._rows(_STATE_OF_HEADS, {"ids": list(table_ids)})
+        state = {row["table_id"]: int(row["epoch"]) for row in rows}
+        return {
+            each: CommitGuard(since_ms=since_ms, epochs=_epochs(state, each), adds_files=False) for each in table_ids
+        }
 
     def mark_for_deletion(self, table_id: str, objects: Sequence[SweepMark], *, watermark_ms: int) -> None:
         kinds = {one.kind for one in objects}

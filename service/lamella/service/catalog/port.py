@@ -355,6 +355,12 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
     def table(self, namespace: str, name: str) -> TableRecord:
         """Return a table. Raises NamespaceNotFound, TableNotFound."""
 
+    def tables_at_once(self, names: Sequence[tuple[str, str]]) -> list[TableRecord]:
+        """Return tables, by namespace and name, as they all were at one moment after the call began.
+
+        Raises NamespaceNotFound, TableNotFound.
+        """
+
     def current(self, namespace: str, name: str) -> TableRecord | None:
         """Return a table as :meth:`table` does, faster and equally fresh: it sees every commit acknowledged before.
 
@@ -363,6 +369,9 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
 
     def table_by_id(self, table_id: str) -> TableRecord:
         """Return a live table. Raises TableNotFound, also for a dropped one."""
+
+    def tables_by_id(self, table_ids: Sequence[str]) -> dict[str, TableRecord]:
+        """Return those of the tables that are live, by id, as they all were at one moment after the call began."""
 
     def drop_table(
         self,
@@ -583,6 +592,9 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
 
         Raises DeletionPending if a clean-up has marked one of the files for deletion.
         """
+
+    def guards(self, table_ids: Sequence[str], *, since_ms: int) -> dict[str, CommitGuard]:
+        """Return guards of commits to several tables, by table, as :meth:`guard` does without files."""
 
     def mark_for_deletion(self, table_id: str, objects: Sequence[SweepMark], *, watermark_ms: int) -> None:
         """Mark objects for deletion, so that no commit uses them from now on.

@@ -29,6 +29,7 @@ from sqlalchemy import (
     insert,
     select,
     text,
+    tuple_,
     update,
 )
 
@@ -527,7 +528,18 @@ SELECT_TABLE = table_row.where(
     tables.c.name == bindparam("table"),
 )
 
+#: One statement, which sees the database at one moment. The names alone are found by indexes.
+SELECT_NAMED_TABLES = table_row.where(
+    _live_table,
+    _live_namespace,
+    namespaces.c.name.in_(bindparam("namespaces", expanding=True)),
+    tables.c.name.in_(bindparam("tables", expanding=True)),
+    tuple_(namespaces.c.name, tables.c.name).in_(bindparam("names", expanding=True)),
+)
+
 SELECT_TABLE_BY_ID = table_row.where(_live_table, tables.c.table_id == bindparam("id"))
+
+SELECT_TABLES_BY_ID = table_row.where(_live_table, tables.c.table_id.in_(bindparam("ids", expanding=True)))
 
 #: ``removal_scheduled``: the time if the table must not be undropped, otherwise None.
 DROP_TABLE = (

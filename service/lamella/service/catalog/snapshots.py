@@ -51,6 +51,13 @@ _CLOCKS_MS = 60_000
 #: Locks a table's row, dropped or not, until the transaction ends.
 _STATE_OF_TABLE = select(tables.c.version, tables.c.dropped_at_ms).where(tables.c.table_id == bindparam("id"))
 LOCK_TABLE = _STATE_OF_TABLE.with_for_update()
+#: Locks the rows of several tables, in the order of their ids, until the transaction ends.
+LOCK_TABLES = (
+    select(tables.c.table_id, tables.c.version, tables.c.dropped_at_ms)
+    .where(tables.c.table_id.in_(bindparam("ids", expanding=True)))
+    .order_by(tables.c.table_id)
+    .with_for_update()
+)
 #: Keeps a table's row from being changed until the transaction ends.
 SHARE_TABLE = _STATE_OF_TABLE.with_for_update(read=True)
 

@@ -42,6 +42,7 @@ from lamella.service.catalog.session import (
 )
 from lamella.service.catalog.snapshots import (
     LOCK_TABLE,
+    LOCK_TABLES,
     SHARE_TABLE,
     SqlLeases,
     SqlTags,
@@ -273,6 +274,21 @@ class SqlCatalog(
             raise no_branch(namespace, name)
         raise no_table(namespace, main_name(name))
 
+    def tables_at_once(self, names: Sequence[tuple[str, str]]) -> list[TableRecord]:
+        names = [(namespace, table.removesuffix(BRANCH_SIGN + MAIN)) for namespace, table in names]
+        stored = [name for name in names if "\0" not in name[0] + name[1]]
+        which = {
+            "namespaces": sorted({namespace for namespace, _ in stored}),
+            "tables": sorted({table for _, table in stored}),
+            "names": stored,
+        }
+        found = {(row["namespace"], row["name"]): row for row in self._rows(sql.SELECT_NAMED_TABLES, which)}
+        for namespace, table in names:
+            if (namespace, table) not in found:
+                self.table(namespace, table)  # raises what is missing
+                raise no_table(namespace, main_name(table))
+        return [table_record(found[name]) for name in names]
+
     def current(self, namespace: str, name: str) -> TableRecord | None:
         return self._current.find(namespace, name)
 
@@ -280,6 +296,10 @@ class SqlCatalog(
         for row in self._rows(sql.SELECT_TABLE_BY_ID, {"id": table_id}):
             return table_record(row)
         raise TableNotFound("the table was dropped", table_id=table_id)
+
+    def tables_by_id(self, table_ids: Sequence[str]) -> dict[str, TableRecord]:
+        rows = self._rows(sql.SELECT_TABLES_BY_ID, {"ids": table_ids})
+        return {row["table_id"]: table_record(row) for row in rows}
 
     def drop_table(
         self,
@@ -355,33 +375,45 @@ class SqlCatalog(
                 quotas = self._lock_quotas(connection, changed)
                 if len(versions) > 1 and not _lock_versions(connection, versions, changed):
                     raise _LostRace
-                for swap in swaps:
-                    self._swap(connection, swap, quotas.get(swap.table_id))
+                # The check of a quota counts the tables that were swapped before.
+                for some in ([swap] for swap in swaps) if quotas else (swaps,):
+                    _swap(connection, some, quotas)
         except _LostRace:
             return False
         return True
 
-    def _swap(self, connection: Connection, swap: PointerSwap, quota: TableQuota | None) -> None:
-        table_id, entry = swap.table_id, swap.entry
-        if quota is not None:
-            check_quota(connection, table_id, entry, quota)
-        row = {
-            "id": table_id,
-            "expected_version": entry.seq - 1,
-            "next_version": entry.seq,
-            "next_pointer": json_text(entry.pointer),
-        }
-        if connection.execute(sql.SWAP_POINTER, row).rowcount != 1:
-            raise _LostRace
-        if swap.required is not None:
-            require_in_history(connection, swap.required.table_id, swap.required.seq)
-        if swap.guard is not None:
-            require_unswept(connection, table_id, swap.guard)
-        connection.execute(sql.INSERT_SNAPSHOT, snapshot_row(table_id, entry))
-
     def close(self) -> None:
         self._current.close()
         self._engine.dispose()
+
+
+def _swap(connection: Connection, swaps: Sequence[PointerSwap], quotas: Mapping[str, TableQuota]) -> None:
+    """Make snapshots current; if there are several, the caller has locked the tables at the versions before.
+
+    Raises _LostRace, QuotaExceeded, SnapshotExpired, Unavailable.
+    """
+    for swap in swaps:
+        if swap.table_id in quotas:
+            check_quota(connection, swap.table_id, swap.entry, quotas[swap.table_id])
+    rows = [
+        {
+            "id": swap.table_id,
+            "expected_version": swap.entry.seq - 1,
+            "next_version": swap.entry.seq,
+            "next_pointer": json_text(swap.entry.pointer),
+        }
+        for swap in swaps
+    ]
+    if len(rows) > 1:
+        connection.execute(sql.SWAP_POINTER, rows)
+    elif connection.execute(sql.SWAP_POINTER, rows[0]).rowcount != 1:
+        raise _LostRace
+    for swap in swaps:
+        if swap.required is not None:
+            require_in_history(connection, swap.required.table_id, swap.required.seq)
+    guards = [(swap.branch_of or swap.table_id, swap.guard) for swap in swaps if swap.guard is not None]
+    require_unswept(connection, guards)
+    connection.execute(sql.INSERT_SNAPSHOT, [snapshot_row(swap.table_id, swap.entry) for swap in swaps])
 
 
 def _lock_versions(connection: Connection, versions: Mapping[str, int | None], changed: Container[str]) -> bool:
@@ -390,12 +422,15 @@ def _lock_versions(connection: Connection, versions: Mapping[str, int | None], c
 
     In the order of their ids, so that two commits that depend on each other's table do not wait for each other.
     """
-    for each, version in sorted(versions.items()):
-        statement = LOCK_TABLE if each in changed else SHARE_TABLE
-        row = connection.execute(statement, {"id": each}).first()
-        if row is None or row.dropped_at_ms is not None or version not in (None, row.version):
-            return False
-    return True
+    found: dict[str, int] = {}
+    if all(each in changed for each in versions):
+        locked = connection.execute(LOCK_TABLES, {"ids": sorted(versions)})
+        found.update((row.table_id, row.version) for row in locked if row.dropped_at_ms is None)
+    else:
+        for each in sorted(versions):
+            locked = connection.execute(LOCK_TABLE if each in changed else SHARE_TABLE, {"id": each})
+            found.update((each, row.version) for row in locked if row.dropped_at_ms is None)
+    return all(each in found and version in (None, found[each]) for each, version in versions.items())
 
 
 class _LostRace(Exception):

@@ -179,14 +179,15 @@ _NAMESPACES: Final = 0x4C414D454C4C42
 _live_table = tables.c.dropped_at_ms.is_(None)
 _live_namespace = namespaces.c.dropped_at_ms.is_(None)
 _current = (tables.c.table_id == snapshots.c.table_id) & (tables.c.version == snapshots.c.seq)
-_OF_TABLE: Final = (
+_OF_TABLES: Final = (
     select(
+        tables.c.table_id,
         namespaces.c.namespace_id,
         namespaces.c.properties,
         func.coalesce(tables.c.branch_of, tables.c.table_id).label("main_id"),
     )
     .join_from(tables, namespaces)
-    .where(tables.c.table_id == bindparam("id"))
+    .where(tables.c.table_id.in_(bindparam("ids", expanding=True)))
 )
 #: Not a key column, so that other rows may still refer to the locked row.
 _LOCK_QUOTA: Final = (
@@ -232,7 +233,7 @@ class SqlQuotas(SqlSession):
         raise no_namespace(name)
 
     def check_growth(self, table_id: str, *, blocks: int, size_bytes: int) -> None:
-        for row in self._rows(_OF_TABLE, {"id": table_id}):
+        for row in self._rows(_OF_TABLES, {"ids": [table_id]}):
             quotas = self.quotas.within(_PROPERTIES.decode(row["properties"]))
             for own in self._rows(_OWN, {"id": table_id}) if quotas.bounds_commits else ():
                 before = own["block_count"], own["file_size_bytes"]
@@ -291,12 +292,10 @@ class SqlQuotas(SqlSession):
         In the order of namespaces, so that two commits of several tables do not wait for each other.
         """
         found: dict[str, TableQuota] = {}
-        for table_id in table_ids:
-            row = connection.execute(_OF_TABLE, {"id": table_id}).mappings().first()
-            if row is not None:
-                quotas = self.quotas.within(_PROPERTIES.decode(row["properties"]))
-                if quotas.bounds_commits:
-                    found[table_id] = TableQuota(row["namespace_id"], row["main_id"], quotas)
+        for row in connection.execute(_OF_TABLES, {"ids": list(table_ids)}).mappings():
+            quotas = self.quotas.within(_PROPERTIES.decode(row["properties"]))
+            if quotas.bounds_commits:
+                found[row["table_id"]] = TableQuota(row["namespace_id"], row["main_id"], quotas)
         bounded = (each for each in found.values() if each.quotas.blocks is not None or each.quotas.bytes is not None)
         for namespace_id in sorted({each.namespace_id for each in bounded}):
             connection.execute(_LOCK_QUOTA, {"in_namespace_id": namespace_id})

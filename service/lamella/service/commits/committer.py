@@ -28,7 +28,7 @@ from lamella.service.history.history import History, schema_info, trusted_manife
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
 from lamella.service.indexes.part_check import PartCheck, left_out_parts
 from lamella.service.process.deadline import begin_within_s
-from lamella.service.tables.names import LocationRules, refused_foreign, refused_locations, require_own
+from lamella.service.tables.names import LocationRules, refused_foreign, refused_locations, require_own, split_name
 from lamella.service.telemetry.metrics import Metrics
 from lamella.service.telemetry.tracing import Traces
 from lamella.snapshot.counts import counted
@@ -66,6 +66,8 @@ from lamella.snapshot.wire import (
 )
 
 _LOCAL_WRITERS: Final = 2
+#: Threads that write the snapshots of transactions to a remote store, which they wait for most of the time.
+_REMOTE_WRITERS: Final = 32
 
 
 class Committer:
@@ -117,7 +119,7 @@ class Committer:
             traces=traces,
             clock=clock,
             # Snapshots on local files keep a processor busy: more threads only take it from each other.
-            threads=_LOCAL_WRITERS if parse(settings.warehouse_url).scheme == "file" else settings.write_threads,
+            threads=_LOCAL_WRITERS if parse(settings.warehouse_url).scheme == "file" else _REMOTE_WRITERS,
         )
 
     def register(
@@ -539,14 +541,6 @@ def _require_of_iceberg(added: Added, folder: str, *, has_deletes: bool) -> None
 
 def _result(result: CommitResult) -> CommitResult:
     return result
-
-
-def split_name(table: str) -> tuple[str, str]:
-    """Return the namespace and the name of ``namespace.table``. Raises InvalidRequest."""
-    namespace, _, name = table.rpartition(".")
-    if not namespace:
-        raise InvalidRequest(f"{table!r} is not namespace.table")
-    return namespace, name
 
 
 def _succeeded(done: Future[StoredResponse]) -> bool:

@@ -11,12 +11,13 @@ from starlette.responses import Response
 from lamella.service.access.permissions import check, require
 from lamella.service.access.principal import principal_of
 from lamella.service.catalog import Catalog
-from lamella.service.commits.committer import Committer, split_name
+from lamella.service.commits.committer import Committer
 from lamella.service.http.admission import MAX_RAW_VALUES, read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse
 from lamella.service.http.mutations import Mutations
 from lamella.service.http.routing import SNAPSHOT_ID, ServedOperation, require_json
 from lamella.service.process.threads import Threads
+from lamella.service.tables.names import split_name
 from lamella.service.usage.audit import about
 from lamella.snapshot.wire import CommitRequest, Register, TransactionAnswer, TransactionRequest
 from lamella.snapshot.wire.operations import commits as operations
@@ -86,10 +87,8 @@ class CommitRoutes:
             require(request, "write", namespace, name)
 
         def work(idempotency_key: IdempotencyKey) -> StoredResponse:
-            changes = [
-                (each.table, self._catalog.table(namespace, name), each.commit)
-                for each, (namespace, name) in zip(payload.tables, names, strict=True)
-            ]
+            tables = self._catalog.tables_at_once(names)
+            changes = [(each.table, table, each.commit) for each, table in zip(payload.tables, tables, strict=True)]
             require_read = partial(check, principal_of(request), "read")
             return self._committer.transaction(changes, idempotency_key, require_read=require_read)
 

@@ -28,6 +28,7 @@ from lamella.snapshot.errors import (
     IdempotencyMismatch,
     LamellaError,
     OutcomeUnknown,
+    TableNotFound,
     TransactionConflict,
     Unavailable,
 )
@@ -186,12 +187,15 @@ class Transactions:
         errors: dict[str, LamellaError],
     ) -> dict[str, _Prepared]:
         """Write the snapshots that follow the current ones, several at once, but those that were written already."""
+        table_ids = [each.table_id for each in changes]
+        guards = self._catalog.guards(table_ids, since_ms=since_ms)
+        records = self._catalog.tables_by_id(table_ids)
 
         def one(each: TableChange) -> _Prepared | LamellaError:
-            entry = entries[each.table_id]
+            entry, guard, record = entries[each.table_id], guards[each.table_id], records.get(each.table_id)
+            if record is None:
+                return TableNotFound("the table was dropped", table_id=each.table_id)
             try:
-                guard = self._catalog.guard(each.table_id, (), since_ms=since_ms)
-                record = self._catalog.table_by_id(each.table_id)
                 before = earlier.get(each.table_id)
                 if before is not None and before.record.version == record.version:
                     return before
@@ -207,7 +211,7 @@ class Transactions:
             return _Prepared(record, guard, attempt)
 
         with self._traces.span("commit prepare", {"lamella.tables": len(changes)}):
-            found = dict(zip((each.table_id for each in changes), self._writers.map(one, changes), strict=True))
+            found = dict(zip(table_ids, self._writers.map(one, changes), strict=True))
         errors.update({table_id: each for table_id, each in found.items() if isinstance(each, LamellaError)})
         return {table_id: each for table_id, each in found.items() if not isinstance(each, LamellaError)}
 

@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamella.service.access.permissions import require
 from lamella.service.catalog import Catalog, TableRecord, current_table
 from lamella.service.history.changes import ChangesQuery, ChangeStream
 from lamella.service.history.history import History, instant_of
@@ -28,9 +29,19 @@ from lamella.service.http.routing import (
 )
 from lamella.service.http.streaming import LargeAnswers
 from lamella.service.process.threads import Threads
+from lamella.service.tables.names import split_name
 from lamella.snapshot.errors import InvalidFilter, InvalidRequest
-from lamella.snapshot.wire import RollbackRequest, SnapshotList, TagRequest
+from lamella.snapshot.wire import (
+    CurrentSnapshot,
+    CurrentSnapshots,
+    CurrentSnapshotsRequest,
+    RollbackRequest,
+    SnapshotList,
+    TagRequest,
+)
 from lamella.snapshot.wire.operations import history as operations
+
+_CURRENT: Final = msgspec.json.Decoder(CurrentSnapshotsRequest)
 
 
 class HistoryRoutes:
@@ -70,6 +81,19 @@ class HistoryRoutes:
 
         return tagged_by_content(request, msgspec.json.encode(await self._readers.run(work)))
 
+    async def current_snapshots(self, request: Request) -> Response:
+        require_json(request)
+        payload = read_json(_CURRENT, await request.body())
+        names = [split_name(each) for each in payload.tables]
+        for namespace, name in names:
+            require(request, "read", namespace, name)
+        found = await self._readers.run(lambda: self._catalog.tables_at_once(names))
+        snapshots = tuple(
+            CurrentSnapshot(table=table, snapshot_id=each.pointer.snapshot_id, timestamp_ms=each.pointer.timestamp_ms)
+            for table, each in zip(payload.tables, found, strict=True)
+        )
+        return json_response(CurrentSnapshots(snapshots=snapshots))
+
     async def get_snapshot(self, request: Request) -> Response:
         history, snapshot_id = self._history, request.path_params["snapshot_id"]
         return await self._conditional.respond(
@@ -105,6 +129,7 @@ class HistoryRoutes:
         """The operations that these routes serve."""
         return (
             ServedOperation(operations.LIST_SNAPSHOTS, self.list_snapshots),
+            ServedOperation(operations.CURRENT_SNAPSHOTS, self.current_snapshots),
             ServedOperation(operations.GET_SNAPSHOT, self.get_snapshot),
             ServedOperation(operations.GET_SEGMENT, self.get_segment),
             ServedOperation(operations.GET_SEGMENT_BLOCKS, self.get_segment_blocks),

@@ -77,6 +77,14 @@ def require_table(name: str) -> None:
         )
 
 
+def split_name(table: str) -> tuple[str, str]:
+    """Return the namespace and the name of ``namespace.table``. Raises InvalidRequest."""
+    namespace, _, name = table.rpartition(".")
+    if not namespace:
+        raise InvalidRequest(f"{table!r} is not namespace.table")
+    return namespace, name
+
+
 def require_own(warehouse: Warehouse, table_id: str, location: str) -> None:
     """Raise InvalidRequest for a file in another table's folder.
 

@@ -96,6 +96,9 @@ from lamella.snapshot.wire.commit import (
 )
 from lamella.snapshot.wire.history import (
     ChangesAnswer,
+    CurrentSnapshot,
+    CurrentSnapshots,
+    CurrentSnapshotsRequest,
     DroppedList,
     DroppedTable,
     RenameRequest,
@@ -348,6 +351,9 @@ __all__ = [
     "CreateNamespace",
     "CreateTable",
     "CreateView",
+    "CurrentSnapshot",
+    "CurrentSnapshots",
+    "CurrentSnapshotsRequest",
     "DepthFigures",
     "DiffAnswer",
     "DiffRequest",

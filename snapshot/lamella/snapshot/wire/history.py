@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from lamella.snapshot.manifest import RowChange
+from lamella.snapshot.wire.commit import MAX_TABLES
 from lamella.snapshot.wire.limits import Moment, Word
 from lamella.snapshot.wire.prune import PrunedBlock
 
@@ -32,6 +36,26 @@ class SnapshotList(msgspec.Struct, frozen=True, kw_only=True):
 
     snapshots: tuple[SnapshotInfo, ...]
     next_page_token: str | None = None
+
+
+class CurrentSnapshotsRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/current-snapshots``: the names of the tables, ``namespace.table``."""
+
+    tables: Annotated[tuple[Word, ...], Meta(min_length=1, max_length=MAX_TABLES)]
+
+
+class CurrentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The snapshot of a table (``namespace.table``) that was current, and when it was committed."""
+
+    table: str
+    snapshot_id: str
+    timestamp_ms: int
+
+
+class CurrentSnapshots(msgspec.Struct, frozen=True, kw_only=True):
+    """Snapshots that were all current at one moment, in the order of the request."""
+
+    snapshots: tuple[CurrentSnapshot, ...]
 
 
 class TagRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

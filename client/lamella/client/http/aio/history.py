@@ -13,6 +13,7 @@ from lamella.client.http.history import (
     ChangesPages,
     Time,
     changes_call,
+    current_snapshots_call,
     drop_tag_call,
     put_tag_call,
     rollback_call,
@@ -20,6 +21,24 @@ from lamella.client.http.history import (
     tags_call,
 )
 from lamella.snapshot import wire
+
+
+class AsyncLakeHistory:
+    """Snapshots of several tables; a part of :class:`lamella.client.AsyncLamella`."""
+
+    async def current_snapshots(self: AsyncCallRunner, *tables: str) -> dict[str, str]:
+        """The ids of the current snapshots of up to 100 tables, all current at one moment, by ``namespace.table``.
+
+        Readers of these snapshots see all changes of a transaction or none; see ``docs/transactions.md``. Raises
+        NamespaceNotFound, TableNotFound.
+
+        Example:
+            >>> at = await lake.current_snapshots("shop.orders", "shop.rates")
+            >>> orders = await lake.table("shop.orders").prune("id > 10", snapshot_id=at["shop.orders"])
+            >>> rates = await lake.table("shop.rates").prune(snapshot_id=at["shop.rates"])
+        """
+        found = await self.run(current_snapshots_call(tables))
+        return {each.table: each.snapshot_id for each in found.snapshots}
 
 
 class AsyncTableHistory:

@@ -10,7 +10,7 @@ from lamella.client.http.aio.blocks import AsyncTableAddresses, AsyncTableBlocks
 from lamella.client.http.aio.branches import AsyncTableBranches
 from lamella.client.http.aio.connection import AsyncConnection
 from lamella.client.http.aio.external import AsyncLakeExternal, AsyncTableRefresh
-from lamella.client.http.aio.history import AsyncTableHistory
+from lamella.client.http.aio.history import AsyncLakeHistory, AsyncTableHistory
 from lamella.client.http.aio.indexes import AsyncLakeIndexes, AsyncTableIndexes
 from lamella.client.http.aio.jobs import AsyncJobs, AsyncTableSchedules
 from lamella.client.http.aio.layout import AsyncTableLayout
@@ -27,6 +27,7 @@ from lamella.client.http.call import TableName
 class AsyncLakeMethods(
     AsyncConnection,
     AsyncLakeTables,
+    AsyncLakeHistory,
     AsyncLakeViews,
     AsyncLakeMaintenance,
     AsyncLakeIndexes,

@@ -13,6 +13,7 @@ from lamella.client.http.history import (
     ChangesPages,
     Time,
     changes_call,
+    current_snapshots_call,
     drop_tag_call,
     put_tag_call,
     rollback_call,
@@ -21,6 +22,24 @@ from lamella.client.http.history import (
 )
 from lamella.client.http.sync.runner import CallRunner
 from lamella.snapshot import wire
+
+
+class LakeHistory:
+    """Snapshots of several tables; a part of :class:`lamella.client.Lamella`."""
+
+    def current_snapshots(self: CallRunner, *tables: str) -> dict[str, str]:
+        """The ids of the current snapshots of up to 100 tables, all current at one moment, by ``namespace.table``.
+
+        Readers of these snapshots see all changes of a transaction or none; see ``docs/transactions.md``. Raises
+        NamespaceNotFound, TableNotFound.
+
+        Example:
+            >>> at = lake.current_snapshots("shop.orders", "shop.rates")
+            >>> orders = lake.table("shop.orders").prune("id > 10", snapshot_id=at["shop.orders"])
+            >>> rates = lake.table("shop.rates").prune(snapshot_id=at["shop.rates"])
+        """
+        found = self.run(current_snapshots_call(tables))
+        return {each.table: each.snapshot_id for each in found.snapshots}
 
 
 class TableHistory:

@@ -13,7 +13,7 @@ from lamella.client.http.sync.blocks import TableAddresses, TableBlocks
 from lamella.client.http.sync.branches import TableBranches
 from lamella.client.http.sync.connection import Connection
 from lamella.client.http.sync.external import LakeExternal, TableRefresh
-from lamella.client.http.sync.history import TableHistory
+from lamella.client.http.sync.history import LakeHistory, TableHistory
 from lamella.client.http.sync.indexes import LakeIndexes, TableIndexes
 from lamella.client.http.sync.jobs import Jobs, TableSchedules
 from lamella.client.http.sync.layout import TableLayout
@@ -28,6 +28,7 @@ from lamella.client.http.sync.views import LakeViews
 class LakeMethods(
     Connection,
     LakeTables,
+    LakeHistory,
     LakeViews,
     LakeMaintenance,
     LakeIndexes,

@@ -34,6 +34,8 @@ from lamella.snapshot.errors import (
 from lamella.snapshot.manifest import Segment, Snapshot
 from lamella.snapshot.wire import (
     ChangesAnswer,
+    CurrentSnapshots,
+    CurrentSnapshotsRequest,
     RollbackAnswer,
     RollbackRequest,
     SegmentBlocks,
@@ -42,7 +44,16 @@ from lamella.snapshot.wire import (
     TagList,
     TagRequest,
 )
-from lamella.snapshot.wire.operation import IF_NONE_MATCH, OF_A_TABLE, TABLE, Nothing, Operation, Parameter, on_table
+from lamella.snapshot.wire.operation import (
+    BY_REQUEST,
+    IF_NONE_MATCH,
+    OF_A_TABLE,
+    TABLE,
+    Nothing,
+    Operation,
+    Parameter,
+    on_table,
+)
 
 #: Snapshots that one page of changes looks at; each is a difference of its own.
 MAX_SNAPSHOTS: Final = 64
@@ -89,6 +100,21 @@ LIST_SNAPSHOTS: Final = Operation(
         IF_NONE_MATCH,
     ),
     errors=(InvalidRequest, InvalidPageToken, *OF_A_TABLE, SnapshotNotFound, SnapshotExpired),
+)
+
+CURRENT_SNAPSHOTS: Final = Operation(
+    name="current_snapshots",
+    method="POST",
+    path="/v1/current-snapshots",
+    permission=BY_REQUEST,
+    summary="Get the current snapshots of several tables at one moment",
+    tag="History",
+    description="Requires `read` on each of the tables. There was a moment during the request at which all these "
+    "snapshots were current, so a reader of them sees all changes of a transaction or none. Changes nothing.",
+    request_type=CurrentSnapshotsRequest,
+    answer_type=CurrentSnapshots,
+    errors=(InvalidRequest, *OF_A_TABLE, Unavailable),
+    is_question=True,
 )
 
 GET_SNAPSHOT: Final = Operation(
