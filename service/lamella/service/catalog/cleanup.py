@@ -76,12 +76,12 @@ def require_unswept(connection: Connection, guards: Mapping[str, CommitGuard]) -
     locks on the tables' rows.
     """
     rows = connection.execute(_LOCKED_STATE, {"ids": [*guards, _EVERYWHERE]}).all() if guards else ()
-    state = {row.table_id: row for row in rows}
+    watermarks_ms = {row.table_id: row.watermark_ms for row in rows}
+    epochs = {row.table_id: row.epoch for row in rows}
     for table_id, guard in guards.items():
-        own = state.get(table_id)
-        if own is not None and own.watermark_ms >= guard.since_ms:
+        if watermarks_ms.get(table_id, -1) >= guard.since_ms:
             raise Unavailable("a clean-up overtook this commit, which took very long; send it again", retry_after_s=0)
-        if guard.adds_files and _epochs({key: row.epoch for key, row in state.items()}, table_id) != guard.epochs:
+        if guard.adds_files and _epochs(epochs, table_id) != guard.epochs:
             raise Unavailable("a clean-up deleted files during this commit; send it again", retry_after_s=0)
 
 
