@@ -78,10 +78,13 @@ def copies(store: FsspecStore, layout: TableLayout, ref: SegmentRef, count: int)
 def grown(warehouse: Warehouse, store: FsspecStore, table_id: str, count: int) -> SnapshotPointer:
     """A table of ``count`` blocks."""
     pointer = warehouse.create(table_id, SCHEMA, now_ms=1)
+    if count < SEGMENT:
+        refs = warehouse.prepare(table_id, SCHEMA, blocks(count))
+        return warehouse.commit(pointer, added=refs, now_ms=2).pointer
     (ref,) = warehouse.prepare(table_id, SCHEMA, blocks(SEGMENT))
-    refs = list(copies(store, TableLayout(warehouse.table_location(table_id)), ref, count // SEGMENT))
-    for start in range(0, len(refs), 256):
-        pointer = warehouse.commit(pointer, added=refs[start : start + 256], now_ms=2).pointer
+    copied = list(copies(store, TableLayout(warehouse.table_location(table_id)), ref, count // SEGMENT))
+    for start in range(0, len(copied), 256):
+        pointer = warehouse.commit(pointer, added=copied[start : start + 256], now_ms=2).pointer
     return pointer
 
 

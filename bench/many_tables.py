@@ -44,9 +44,9 @@ class Options(argparse.Namespace):
     out: Path
 
 
-def make(folder: Path, count: int) -> None:
-    """Tables of one block, with policies that request nothing."""
-    catalog = open_catalog(f"sqlite:///{folder}/catalog.db")
+def make(folder: Path, count: int, catalog_url: str | None = None) -> None:
+    """Tables of one block, with policies that request nothing; the catalog is in the folder, or at another address."""
+    catalog = open_catalog(catalog_url or f"sqlite:///{folder}/catalog.db")
     warehouse = Warehouse(FsspecStore(), f"file://{folder}/warehouse", cache_bytes=1 << 20)
     columns = schema(FILTERED_COLUMNS)
     model = Model(1, FILTERED_COLUMNS)

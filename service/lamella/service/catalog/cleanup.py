@@ -85,11 +85,10 @@ def require_unswept(connection: Connection, guards: Sequence[tuple[str, CommitGu
     if not guards:
         return
     rows = connection.execute(_LOCKED_STATE, {"ids": [*(table_id for table_id, _ in guards), _EVERYWHERE]}).all()
-    state = {row.table_id: row for row in rows}
+    watermarks_ms = {row.table_id: int(row.watermark_ms) for row in rows}
     epochs = {row.table_id: int(row.epoch) for row in rows}
     for table_id, guard in guards:
-        own = state.get(table_id)
-        if own is not None and own.watermark_ms >= guard.since_ms:
+        if watermarks_ms.get(table_id, -1) >= guard.since_ms:
             raise Unavailable("a clean-up overtook this commit, which took very long; send it again", retry_after_s=0)
         if guard.adds_files and _epochs(epochs, table_id) != guard.epochs:
             raise Unavailable("a clean-up deleted files during this commit; send it again", retry_after_s=0)
