@@ -14,6 +14,7 @@ import yaml
 from deltalake import write_deltalake
 from hive_metastore.ttypes import Database, FieldSchema, SerDeInfo, StorageDescriptor
 from hive_metastore.ttypes import Table as HiveTable
+from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from catalogs.hive_server import Metastore
@@ -130,7 +131,17 @@ def external(stage: Stage) -> None:
 _PARQUET_INPUT: Final = "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat"
 
 
-@scene("docs/import.md", data=[as_type(RefreshTable)], settings=iceberg_settings)
+def _read_with_pyiceberg(stage: Stage, text: str) -> None:
+    """The source's table and the imported one, by the catalogs of the file, have the same rows."""
+    entries = yaml.safe_load(stage.meant(text))["catalog"]
+    counts = []
+    for name, table in (("prod", "shop.items"), ("lake", "lake.items")):
+        with contextlib.closing(load_catalog(name, **entries[name])) as catalog:
+            counts.append(catalog.load_table(table).scan().to_arrow().num_rows)
+    assert counts == [100, 100]
+
+
+@scene("docs/import.md", data=[_read_with_pyiceberg, as_type(RefreshTable)], settings=iceberg_settings)
 def imports(stage: Stage) -> None:
     """A metastore with two tables, one of them empty, and an Iceberg catalog over REST."""
     folder = stage.folder / "metastore"
