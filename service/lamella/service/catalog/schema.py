@@ -558,7 +558,9 @@ DROP_BRANCHES = (
     .values(dropped_at_ms=bindparam("now_ms"), doomed_at_ms=bindparam("doomed"))
 )
 
-_branch_row = select(tables.c.table_id, tables.c.name).where(tables.c.branch_of == bindparam("id"))
+_branch_row = (
+    select(tables.c.table_id, tables.c.name).where(tables.c.branch_of == bindparam("id")).order_by(tables.c.table_id)
+)
 
 LIVE_BRANCHES = _branch_row.where(_live_table)
 

@@ -391,12 +391,15 @@ def name_branches(
 ) -> None:
     """Rename the branches of a table that a query finds after their table, which has that name now.
 
+    Of several with one name, only the one created last: the others were replaced.
+
     Raises:
         InvalidRequest: a name becomes too long.
     """
-    for branch in connection.execute(which, given).all():
-        new = branch_name(name, branch.name.partition(BRANCH_SIGN)[2])
-        connection.execute(sql.NAME_BRANCH, {"id": branch.table_id, "to_namespace_id": namespace_id, "to_name": new})
+    found = {branch.name: branch.table_id for branch in connection.execute(which, given)}
+    for old, table_id in found.items():
+        new = branch_name(name, old.partition(BRANCH_SIGN)[2])
+        connection.execute(sql.NAME_BRANCH, {"id": table_id, "to_namespace_id": namespace_id, "to_name": new})
 
 
 def forget_rows(connection: Connection, table_id: str) -> None:
