@@ -204,10 +204,10 @@ class IcebergCatalogRoutes:
             record = current_table(self._catalog, namespace, name)
             table = self._hosted.table(record)
             if table is None:
-                loaded = self._own(record, which, self._access.to(caller, record.table_id, lambda: None))
+                loaded = self._own(record, which, self._access.to(caller, record.main_id, lambda: None))
                 return tagged_by_content(request, msgspec.json.encode(loaded), _cache_of(loaded))
             access = self._access.to(
-                caller, record.table_id, partial(self._hosted.metadata, table.location), table.location
+                caller, record.main_id, partial(self._hosted.metadata, table.location), table.location
             )
             tag = self.tag(table.location, access, which)
             if has_tag(request, tag):

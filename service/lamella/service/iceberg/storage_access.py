@@ -161,14 +161,14 @@ class StorageAccess:
             record = self._catalog.table(caller.namespace, caller.name)
         except (NamespaceNotFound, TableNotFound):
             return Access()
-        return self.to(caller, record.table_id, lambda: metadata, location)
+        return self.to(caller, record.main_id, lambda: metadata, location)
 
     def credentials(self, caller: Caller, record: TableRecord) -> tuple[StorageCredential, ...]:
         """Return the credentials that a caller gets for a table, if there are any. Raises as :meth:`to`."""
         if not self._static and self._sessions is None:
             return ()
         folders = self._of_table(caller, record)
-        return self._credentials(caller, record.table_id, folders, is_staged=False).credentials
+        return self._credentials(caller, record.main_id, folders, is_staged=False).credentials
 
     def sign(self, caller: Caller, request: RequestToSign, staged: str | None) -> SignedRequest:
         """Return a signed request. ``staged``: the token of a table that may not be created yet.
@@ -194,7 +194,7 @@ class StorageAccess:
     def _of_table(self, caller: Caller, record: TableRecord) -> GrantedFolders:
         location = self._hosted.location_of(record)
         read = partial(self._hosted.metadata, location) if location is not None else lambda: None
-        return self._folders(caller, record.table_id, read, location or "")
+        return self._folders(caller, record.main_id, read, location or "")
 
     def _folders(self, caller: Caller, table_id: str, read: ReadMetadata, location: str) -> GrantedFolders:
         """Return the folders of a table. ``location``: its metadata file, which does not change; ``read`` reads it."""
