@@ -69,6 +69,23 @@ def test_a_branch_is_checked_and_then_published(spark: SparkSession, table: str)
         spark.sql(f"SELECT * FROM {branch}").collect()
 
 
+def test_a_statement_reads_the_table_and_writes_its_branch(spark: SparkSession, table: str) -> None:
+    """They are two tables for it, each at a snapshot of its own."""
+    branch = f"{table}.branch_audit"
+    spark.sql(f"INSERT INTO {branch} VALUES (4, 'd')")
+    spark.sql(f"INSERT INTO {table} VALUES (9, 'i')")
+    spark.sql(
+        f"MERGE INTO {branch} t USING {table} s ON t.x = s.x WHEN MATCHED THEN UPDATE SET y = upper(s.y)"
+        " WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert rows(spark, branch) == [(1, "A"), (2, "B"), (3, "C"), (4, "d"), (9, "i")]
+    spark.sql(f"DELETE FROM {branch} WHERE x NOT IN (SELECT x FROM {table})")
+    assert [x for x, _ in rows(spark, branch)] == [1, 2, 3, 9]
+    spark.sql(f"INSERT OVERWRITE {branch} SELECT x, y FROM {table} WHERE x > 2")
+    assert rows(spark, branch) == [(3, "c"), (9, "i")]
+    assert rows(spark, table) == [(1, "a"), (2, "b"), (3, "c"), (9, "i")]
+
+
 def test_one_commit_of_a_branch_is_taken_over(spark: SparkSession, table: str) -> None:
     """By the id of its snapshot, or the name of the branch for its last one."""
     branch = f"{table}.branch_audit"

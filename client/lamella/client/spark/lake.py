@@ -559,7 +559,7 @@ def load_table(
     return LakeTable(
         lake,
         name,
-        table_id=info.table_id,
+        table_id=_identity(info),
         location=info.location,
         snapshot_id=answer.snapshot_id,
         history=history,
@@ -572,6 +572,12 @@ def load_table(
         settings=settings,
         schema_update=changed,
     )
+
+
+def _identity(info: TableInfo) -> str:
+    """Return what tells a table from others for Spark: a statement may read a table and write one of its branches."""
+    branch = info.name.partition("@")[2]
+    return f"{info.table_id}@{branch}" if branch else info.table_id
 
 
 def table_of(
@@ -588,7 +594,7 @@ def table_of(
     return LakeTable(
         lake,
         name,
-        table_id=info.table_id,
+        table_id=_identity(info),
         location=info.location,
         snapshot_id=info.snapshot_id,
         history=history,
