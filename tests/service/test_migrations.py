@@ -128,9 +128,11 @@ def shape(engine: sa.Engine) -> dict[str, Any]:
         found[table] = {
             "columns": {column["name"]: column for column in inspector.get_columns(table)},
             "primary key": inspector.get_pk_constraint(table)["constrained_columns"],
-            "unique": {tuple(each["column_names"]) for each in inspector.get_unique_constraints(table)}
-            | {tuple(each["column_names"]) for each in inspector.get_indexes(table) if each["unique"]},
-            "foreign": {tuple(each["constrained_columns"]) for each in inspector.get_foreign_keys(table)},
+            "unique": sorted(
+                {tuple(each["column_names"]) for each in inspector.get_unique_constraints(table)}
+                | {tuple(each["column_names"]) for each in inspector.get_indexes(table) if each["unique"]}
+            ),
+            "foreign": sorted({tuple(each["constrained_columns"]) for each in inspector.get_foreign_keys(table)}),
             "checks": len(inspector.get_check_constraints(table)),
         }
     return found

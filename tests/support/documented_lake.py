@@ -43,8 +43,7 @@ def make_lake(folder: Path) -> str:
     """Make the lake in a folder; returns the id of a job that has ended.
 
     ``shop.orders`` has three blocks of four orders in the snapshot with the tag "may", and one of three in the next. It
-    has an index, a cluster key, a policy and a schedule. ``incoming`` has Parquet files that no
-    table has.
+    has an index, a cluster key, a branch, a policy and a schedule. ``incoming`` has Parquet files that no table has.
     """
     incoming = folder / "incoming"
     incoming.mkdir(parents=True)
@@ -58,6 +57,7 @@ def make_lake(folder: Path) -> str:
         table.refresh_index("by_customer")
         table.tag("may")
         table.append(orders(13, 15, dt.date(2024, 6, 1)))
+        table.create_branch("audit")
         table.set_policy({"compact": {"small_blocks": 100}})
         table.set_schedule("nightly", {"kind": "compact", "cron": "0 3 * * *"})
         lake.table("shop.rates").append({"country": ["DE", "FR"], "vat": [19, 20]}, create=True)

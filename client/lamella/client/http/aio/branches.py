@@ -52,7 +52,7 @@ class AsyncTableBranches:
 
         Example:
             >>> (await table.create_branch("june", max_idle=datetime.timedelta(days=30))).row_count
-            12
+            15
         """
         call = create_branch_call(self._name, name, snapshot_id, timestamp, time_zone, max_idle, replace)
         return await self._lake.run(call, idempotency_key)
@@ -75,8 +75,7 @@ class AsyncTableBranches:
         Raises CommitConflict if the table has commits that the branch does not have; BranchNotFound.
 
         Example:
-            >>> await table.branch("audit").delete("country = 'US'")
-            DeleteResult(...)
+            >>> deleted = await table.branch("audit").delete("price < 20")
             >>> (await table.fast_forward("audit")).snapshots
             1
         """
@@ -93,8 +92,7 @@ class AsyncTableBranches:
         (the table has its blocks already), NewMatches, SchemaConflict, SnapshotNotFound.
 
         Example:
-            >>> await table.branch("audit").delete("country = 'US'")
-            DeleteResult(...)
+            >>> deleted = await table.branch("audit").delete("price < 20")
             >>> picked = await table.cherry_pick("audit")
             >>> picked.added, picked.removed, picked.changed
             (0, 0, 1)

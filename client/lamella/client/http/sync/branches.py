@@ -53,7 +53,7 @@ class TableBranches:
 
         Example:
             >>> table.create_branch("june", max_idle=datetime.timedelta(days=30)).row_count
-            12
+            15
         """
         call = create_branch_call(self._name, name, snapshot_id, timestamp, time_zone, max_idle, replace)
         return self._lake.run(call, idempotency_key)
@@ -76,8 +76,7 @@ class TableBranches:
         Raises CommitConflict if the table has commits that the branch does not have; BranchNotFound.
 
         Example:
-            >>> table.branch("audit").delete("country = 'US'")
-            DeleteResult(...)
+            >>> deleted = table.branch("audit").delete("price < 20")
             >>> table.fast_forward("audit").snapshots
             1
         """
@@ -94,8 +93,7 @@ class TableBranches:
         (the table has its blocks already), NewMatches, SchemaConflict, SnapshotNotFound.
 
         Example:
-            >>> table.branch("audit").delete("country = 'US'")
-            DeleteResult(...)
+            >>> deleted = table.branch("audit").delete("price < 20")
             >>> picked = table.cherry_pick("audit")
             >>> picked.added, picked.removed, picked.changed
             (0, 0, 1)
