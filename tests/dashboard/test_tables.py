@@ -282,7 +282,7 @@ def test_tags_are_set_and_removed(page: Page, lake: Lamella) -> None:
     page.goto("/ui/tables/shop/events/history")
     page.get_by_label("Name").fill("tuesday")
     page.get_by_role("button", name="Set the tag").click()
-    expect(page.get_by_role("table")).to_contain_text("tuesday")
+    expect(page.get_by_role("table", name="A tagged snapshot")).to_contain_text("tuesday")
     assert "tuesday" in {tag.name for tag in lake.table(EVENTS).tags()}
     page.get_by_role("link", name="Remove the tag tuesday").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Remove the tag tuesday of shop.events?")

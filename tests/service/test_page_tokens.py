@@ -38,8 +38,14 @@ LISTINGS: dict[str, tuple[str, str, dict[str, Any] | None, str, str]] = {
         "next_page_token",
         "page_token",
     ),
-    "iceberg namespaces": ("GET", "/iceberg/v1/namespaces?pageSize=1", None, "next-page-token", "pageToken"),
-    "iceberg tables": ("GET", "/iceberg/v1/namespaces/n/tables?pageSize=1", None, "next-page-token", "pageToken"),
+    "iceberg namespaces": ("GET", "/iceberg/v1/namespaces?pageSize=1&pageToken=", None, "next-page-token", "pageToken"),
+    "iceberg tables": (
+        "GET",
+        "/iceberg/v1/namespaces/n/tables?pageSize=1&pageToken=",
+        None,
+        "next-page-token",
+        "pageToken",
+    ),
     "schemas": ("GET", f"{SHARE}/schemas?maxResults=1", None, "nextPageToken", "pageToken"),
     "shared tables": ("GET", f"{SHARE}/schemas/n/tables?maxResults=1", None, "nextPageToken", "pageToken"),
     "all tables": ("GET", f"{SHARE}/all-tables?maxResults=1", None, "nextPageToken", "pageToken"),
@@ -76,7 +82,9 @@ def page(client: AppClient, listing: str, token: str | None, path: str | None = 
     method, first, body, _, parameter = LISTINGS[listing]
     first = first if path is None else path
     if method == "GET":
-        return client.get(first if token is None else f"{first}&{parameter}={token}")
+        if token is not None:
+            first = f"{first.removesuffix(f'&{parameter}=')}&{parameter}={token}"
+        return client.get(first)
     return client.post(first, json={**(body or {}), **({} if token is None else {parameter: token})})
 
 

@@ -216,6 +216,7 @@ def test_settings_show_no_secret(tmp_path: Path) -> None:
         catalog=f"postgresql+psycopg://me:{SECRET}@db/x",
         store_options={"s3": {"secret": SECRET}},
         iceberg_catalogs={"prod": {"token": SECRET}},
+        iceberg_static_keys={"read": {"key": "k", "secret": SECRET}},
         token_secret=SECRET * 4,
         root_key_sha256="0" * 64,
         oidc_client_secret=SECRET,

@@ -123,7 +123,8 @@ def external(stage: Stage) -> None:
     stage.files("events", {"a": list(range(100))})
     rows = pa.table({"id": list(range(100))})
     for name in ("orders", "returns"):
-        write_deltalake(str(stage.folder / "data" / name), rows)
+        for _ in range(2):
+            write_deltalake(str(stage.folder / "data" / name), rows, mode="append")
     make_iceberg_items(stage)
     stage.names["lake"] = stage.lake
 

@@ -70,7 +70,6 @@ _TRIES: Final = 20
 #: Metadata is stored in a row of the catalog, so it has a limit.
 MAX_METADATA_BYTES: Final = 4 << 20
 _METADATA_FOLDER: Final = "write.metadata.path"
-_JSON: Final = msgspec.json.Decoder(dict[str, Any])
 #: Changes of views at once in a process, and how many requests wait; one more is refused.
 _AT_ONCE: Final = 4
 _WAITING: Final = 256
@@ -130,7 +129,7 @@ class HostedViews:
         location = normal(request.metadata_location)
         self._rules.of(namespace, None).require(location)
         try:
-            metadata = _JSON.decode(self._store.read(location))
+            metadata = msgspec.json.decode(self._store.read(location), type=dict[str, Any])
         except msgspec.DecodeError as error:
             raise ManifestError(f"{location} is not the metadata of a view", location=location) from error
         check_view_metadata(metadata)
