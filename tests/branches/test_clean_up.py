@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lamella.service.catalog import HistoryEntry
+from lamella.service.catalog import HistoryEntry, StoredAnswer
 from lamella.snapshot.errors import CommitConflict, TableNotFound
 from vacuum.lake import DAY, GRACE, HOUR, MIN_AGE, Lake
 
@@ -194,6 +194,23 @@ def test_a_snapshot_that_a_fast_forward_superseded_has_its_time(lake: Lake) -> N
     lake.now_ms += 5 * DAY
     lake.clean(main)
     assert first not in lake.store.locations()
+
+
+def test_a_fast_forward_that_comes_too_late_stores_no_answer(lake: Lake) -> None:
+    """Its request is tried again with the same key."""
+    main = lake.table()
+    branch = lake.branch(lake.history(main)[0], "p")
+    lake.append(branch)
+    seen = lake.catalog.table_by_id(branch)
+    lake.append(branch)
+    answer = StoredAnswer(key="k", scope="POST /x", request_sha256="a", status=200, body=b"{}", created_at_ms=1)
+    target = lake.catalog.table_by_id(main)
+    assert not lake.catalog.fast_forward(target, seen, now_ms=lake.now_ms, remember=answer)
+    assert lake.catalog.answer("k", "POST /x") is None
+    current = lake.catalog.table_by_id(branch)
+    assert lake.catalog.fast_forward(target, current, now_ms=lake.now_ms, remember=answer)
+    assert lake.catalog.answer("k", "POST /x") == answer
+    assert lake.catalog.table_by_id(main).pointer == current.pointer
 
 
 def test_an_idle_branch_is_dropped_and_its_files_go_after_the_grace_period(lake: Lake) -> None:

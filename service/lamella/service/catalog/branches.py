@@ -25,7 +25,7 @@ from lamella.service.catalog.records import (
     no_table,
 )
 from lamella.service.catalog.schema import history_row, own_history, snapshots, tables
-from lamella.service.catalog.session import entry_record, json_text, table_record
+from lamella.service.catalog.session import LostRace, entry_record, json_text, table_record
 from lamella.service.catalog.snapshots import (
     FAMILY,
     LOCK_TABLE,
@@ -173,40 +173,43 @@ class SqlBranches(SqlQuotas, SqlExpiry):
     def fast_forward(
         self, target: TableRecord, source: TableRecord, *, now_ms: int, remember: StoredAnswer | None = None
     ) -> bool:
-        with self._transaction(remember) as connection:
-            quotas = self._lock_quotas(connection, [target.table_id])
-            for each in sorted({target.table_id, source.table_id, target.main_id}):
-                locked = connection.execute(LOCK_TABLE, {"id": each}).mappings().first()
-                if locked is None or locked["dropped_at_ms"] is not None:
-                    return False
-                if any(locked["version"] != head.version for head in (target, source) if head.table_id == each):
-                    return False
-            if not self._continues(connection, target, source):
-                raise _diverged(target, source)
-            last = (
-                connection.execute(own_history.where(snapshots.c.seq == source.version), {"id": source.table_id})
-                .mappings()
-                .one()
-            )
-            quota = quotas.get(target.table_id)
-            if quota is not None:
-                check_quota(connection, target.table_id, entry_record(last), quota)
-            copy = {
-                "to_id": target.table_id,
-                "from_id": source.table_id,
-                "first_seq": target.version + 1,
-                "last_seq": source.version,
-            }
-            connection.execute(_COPY_ROWS, copy)
-            which: dict[str, Any] = {"id": target.table_id, "above_seq": target.version, "at_ms": now_ms}
-            connection.execute(_SET_TIME, which)
-            swap = {
-                "id": target.table_id,
-                "at_version": target.version,
-                "next_version": source.version,
-                "next_pointer": json_text(source.pointer),
-            }
-            connection.execute(_POINT, swap)
+        try:
+            with self._transaction(remember) as connection:
+                quotas = self._lock_quotas(connection, [target.table_id])
+                for each in sorted({target.table_id, source.table_id, target.main_id}):
+                    locked = connection.execute(LOCK_TABLE, {"id": each}).mappings().first()
+                    if locked is None or locked["dropped_at_ms"] is not None:
+                        raise LostRace
+                    if any(locked["version"] != head.version for head in (target, source) if head.table_id == each):
+                        raise LostRace
+                if not self._continues(connection, target, source):
+                    raise _diverged(target, source)
+                last = (
+                    connection.execute(own_history.where(snapshots.c.seq == source.version), {"id": source.table_id})
+                    .mappings()
+                    .one()
+                )
+                quota = quotas.get(target.table_id)
+                if quota is not None:
+                    check_quota(connection, target.table_id, entry_record(last), quota)
+                copy = {
+                    "to_id": target.table_id,
+                    "from_id": source.table_id,
+                    "first_seq": target.version + 1,
+                    "last_seq": source.version,
+                }
+                connection.execute(_COPY_ROWS, copy)
+                which: dict[str, Any] = {"id": target.table_id, "above_seq": target.version, "at_ms": now_ms}
+                connection.execute(_SET_TIME, which)
+                swap = {
+                    "id": target.table_id,
+                    "at_version": target.version,
+                    "next_version": source.version,
+                    "next_pointer": json_text(source.pointer),
+                }
+                connection.execute(_POINT, swap)
+        except LostRace:
+            return False
         return True
 
     def heads(self, table_id: str) -> list[str]:

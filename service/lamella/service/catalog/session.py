@@ -69,6 +69,10 @@ def snapshot_row(table_id: str, entry: HistoryEntry) -> dict[str, Any]:
     }
 
 
+class LostRace(Exception):
+    """Another change came first. It leaves the transaction, so that nothing of it is stored, not even the answer."""
+
+
 class SqlSession:
     """Runs single reads, and writes in transactions, on an engine whose schema is up to date."""
 

@@ -33,6 +33,7 @@ from lamella.service.catalog.records import (
 from lamella.service.catalog.schedules import SqlSchedules
 from lamella.service.catalog.schema import idempotency, secrets
 from lamella.service.catalog.session import (
+    LostRace,
     SqlSession,
     StoredJson,
     database_errors,
@@ -213,8 +214,8 @@ class SqlCatalog(
         try:
             with self._transaction(remember) as connection:
                 if connection.execute(sql.CHANGE_NAMESPACE, change).rowcount != 1:
-                    raise _LostRace
-        except _LostRace:
+                    raise LostRace
+        except LostRace:
             return False
         return True
 
@@ -374,11 +375,11 @@ class SqlCatalog(
             with self._transaction(remember) as connection:
                 quotas = self._lock_quotas(connection, changed)
                 if len(versions) > 1 and not _lock_versions(connection, versions, changed):
-                    raise _LostRace
+                    raise LostRace
                 # The check of a quota counts the tables that were swapped before.
                 for some in ([swap] for swap in swaps) if quotas else (swaps,):
                     _swap(connection, some, quotas)
-        except _LostRace:
+        except LostRace:
             return False
         return True
 
@@ -390,7 +391,7 @@ class SqlCatalog(
 def _swap(connection: Connection, swaps: Sequence[PointerSwap], quotas: Mapping[str, TableQuota]) -> None:
     """Make snapshots current; if there are several, the caller has locked the tables at the versions before.
 
-    Raises _LostRace, QuotaExceeded, SnapshotExpired, Unavailable.
+    Raises LostRace, QuotaExceeded, SnapshotExpired, Unavailable.
     """
     for swap in swaps:
         if swap.table_id in quotas:
@@ -407,7 +408,7 @@ def _swap(connection: Connection, swaps: Sequence[PointerSwap], quotas: Mapping[
     if len(rows) > 1:
         connection.execute(sql.SWAP_POINTER, rows)
     elif connection.execute(sql.SWAP_POINTER, rows[0]).rowcount != 1:
-        raise _LostRace
+        raise LostRace
     for swap in swaps:
         if swap.required is not None:
             require_in_history(connection, swap.required.table_id, swap.required.seq)
@@ -431,10 +432,6 @@ def _lock_versions(connection: Connection, versions: Mapping[str, int | None], c
             locked = connection.execute(LOCK_TABLE if each in changed else SHARE_TABLE, {"id": each})
             found.update((each, row.version) for row in locked if row.dropped_at_ms is None)
     return all(each in found and version in (None, found[each]) for each, version in versions.items())
-
-
-class _LostRace(Exception):
-    """Another commit swapped the pointer first, or the properties changed."""
 
 
 def _require_current(record: TableRecord, base_snapshot_id: str) -> None:
