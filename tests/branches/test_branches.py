@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_a_branch_begins_at_any_snapshot(table: Table) -> None:
     audit.append({"x": [7]})
     inner = audit.info().snapshot_id
     audit.append({"x": [8]})
-    cases: dict[str, tuple[dict[str, object], list[int]]] = {
+    cases: dict[str, tuple[dict[str, Any], list[int]]] = {
         "a": ({"snapshot_id": first.snapshot_id}, [1, 2, 3]),
         "b": ({"snapshot_id": "3"}, [1, 2, 3, 4]),
         "c": ({"snapshot_id": "four"}, [1, 2, 3, 4]),
@@ -77,7 +78,8 @@ def test_a_branch_begins_at_any_snapshot(table: Table) -> None:
         "g": ({}, [1, 2, 3, 4, 5]),
     }
     for name, (where, expected) in cases.items():
-        table.create_branch(name, **where)  # type: ignore[arg-type]
+        made = table.create_branch(name, **where)
+        assert made in table.branches()
         assert rows(table.branch(name)) == expected, name
         table.branch(name).append({"x": [100]})
         assert rows(table.branch(name)) == [*expected, 100], name

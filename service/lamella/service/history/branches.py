@@ -117,7 +117,11 @@ class Branches:
         branch = BranchRecord(
             record=record, fork_seq=source.seq if fork_seq is None else fork_seq, max_idle_ms=request.max_idle_ms
         )
-        stored_response = idempotency_key.store_as(201, self._info(record, main, branch))
+        # Its own history is not stored yet, and is that of the source up to here.
+        info = msgspec.structs.replace(
+            self._info(record, main, branch), can_fast_forward=self._is_ahead(record, main, source.table_id)
+        )
+        stored_response = idempotency_key.store_as(201, info)
         self._catalog.create_branch(
             branch, source, replace=request.replace, now_ms=now_ms, remember=stored_response.stored
         )
@@ -254,14 +258,14 @@ class Branches:
             created_at_ms=record.created_at_ms,
             fork_number=None if branch is None else branch.fork_seq,
             max_idle_ms=None if branch is None else branch.max_idle_ms,
-            can_fast_forward=branch is not None and self._is_ahead(record, main),
+            can_fast_forward=branch is not None and self._is_ahead(record, main, record.table_id),
         )
 
-    def _is_ahead(self, record: TableRecord, main: TableRecord) -> bool:
-        """Return whether a branch has all snapshots of the table, and more."""
+    def _is_ahead(self, record: TableRecord, main: TableRecord, history_id: str) -> bool:
+        """Return whether a branch has all snapshots of the table, and more; ``history_id``: where its history is."""
         if record.version <= main.version:
             return False
-        found = self._catalog.history(record.table_id, before_seq=main.version + 2, limit=2)
+        found = self._catalog.history(history_id, before_seq=main.version + 2, limit=2)
         return any(
             (each.seq == main.version and each.pointer.snapshot_id == main.pointer.snapshot_id)
             or (each.seq == main.version + 1 and each.prev_snapshot_id == main.pointer.snapshot_id)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
-from lamella.service.catalog.records import BRANCH_SIGN, main_name
+from lamella.service.catalog.records import BRANCH_SIGN, MAX_NAME_LENGTH, main_name
 from lamella.service.config.settings import ENV_PREFIX, Settings
 from lamella.snapshot.errors import InvalidRequest, LocationRefused
 from lamella.snapshot.ids import canonical_id
@@ -27,8 +27,6 @@ from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import RefusedFile
 
 Kind = Literal["namespace", "table", "view", "tag", "branch", "schedule", "key"]
-
-MAX_NAME_LENGTH: Final = 128
 
 #: No leading dash, since names are used in command lines.
 _PART: Final = r"[A-Za-z0-9_][A-Za-z0-9_-]*"

@@ -57,7 +57,7 @@ class FastForwardRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class FastForwardAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The current snapshot, the one before the request, and how many came to the history: 0 if they are the same."""
+    """The current snapshot, the one before the request, and how many numbers lie between: 0 if they are the same."""
 
     snapshot_id: str
     prev_snapshot_id: str
