@@ -56,7 +56,7 @@ def new_replica(tmp_path: Path) -> Iterator[NewReplica]:
 
 @pytest.fixture(scope="session")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedS3]:
-    """S3 that denies what nobody allowed."""
+    """S3 that denies what no policy allows."""
     with guarded_s3(tmp_path_factory.mktemp("guarded")) as server:
         yield server
 

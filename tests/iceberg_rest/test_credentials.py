@@ -329,7 +329,7 @@ def test_settings_of_credentials_that_cannot_be_meant_are_refused(
 def test_a_path_in_the_answer_is_that_of_a_namespace_with_levels(
     guarded_service: Callable[..., GuardedService], guarded: GuardedS3
 ) -> None:
-    """Clients send it as it is."""
+    """Clients send it unchanged."""
     service = guarded_service(iceberg_role_arn=guarded.role_arn, iceberg_sts_url=guarded.endpoint_url)
     catalog = service.catalog(ROOT_KEY)
     catalog.create_namespace("web.eu")

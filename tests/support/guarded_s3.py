@@ -44,7 +44,7 @@ class GuardedS3:
 
     @property
     def properties(self) -> str:
-        """What all Iceberg clients are told, as a setting."""
+        """The properties that all Iceberg clients get, as a setting."""
         return json.dumps({"s3.endpoint": self.endpoint_url, "s3.region": REGION})
 
     def client(self, keys: dict[str, str], token: str | None = None) -> Any:

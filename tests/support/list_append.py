@@ -109,7 +109,7 @@ class _Lists:
             for value in order:
                 writer = self.writer(key, value)
                 if writer is None:
-                    yield Anomaly("garbage", f"{key} has {value}, which nobody appended")
+                    yield Anomaly("garbage", f"{key} has {value}, which no operation appended")
                 elif writer.outcome == "failed":
                     yield Anomaly("G1a", f"{key} has {value} of T{writer.number}, which failed")
         for each in self.happened:

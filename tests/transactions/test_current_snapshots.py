@@ -99,7 +99,7 @@ def test_no_swap_of_several_tables_is_seen_in_part(catalogs: tuple[SqlCatalog, S
 
 
 def test_tables_are_returned_in_the_order_of_the_names(catalogs: tuple[SqlCatalog, SqlCatalog]) -> None:
-    """Names that repeat, and the same name in two namespaces, are told apart."""
+    """Names that repeat, and the same name in two namespaces, each have their own answer."""
     catalog, other = catalogs
     first, second, third = (new_table(catalog, *name) for name in (("a", "t"), ("b", "t"), ("a", "u")))
     found = other.tables_at_once([("a", "u"), ("b", "t"), ("a", "t"), ("a", "u")])

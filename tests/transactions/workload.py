@@ -3,7 +3,7 @@
 A list is the values of one key in a table: to append, a commit adds a block of one row. Their order is that of the
 snapshots in the table's history, which every read has to agree with. A register is a key with one row; to overwrite it,
 a commit replaces its block, or deletes the row by a deletion vector and adds another (``upsert``). A register counts as
-the list of all values that it had: whoever overwrites it has read the value before. An operation is an append to one
+the list of all values that it had: each overwrite has read the previous value. An operation is an append to one
 list or register, or a read of one.
 
 Reads of several tables are of one moment. Transactions that append what they computed from reads are refused if the
