@@ -196,7 +196,7 @@ def test_a_snapshot_that_a_fast_forward_superseded_has_its_time(lake: Lake) -> N
     assert first not in lake.store.locations()
 
 
-def test_a_fast_forward_that_comes_too_late_stores_no_answer(lake: Lake) -> None:
+def test_a_fast_forward_that_lost_a_race_stores_no_answer(lake: Lake) -> None:
     """Its request is tried again with the same key."""
     main = lake.table()
     branch = lake.branch(lake.history(main)[0], "p")
