@@ -277,7 +277,8 @@ def _advice(call: Callable[..., Any], behind: Behind) -> None:
     call("what_if", {"cluster_key": ["country"], "filters": ["country = 'DE'"], "sample_blocks": 3})
     call("candidates", {"top": 3})
     call("plan_auto", {"rule": {"dry_run": True}})
-    call("put_policy", {"auto": {"hours": "22:00-06:00"}})
+    # Without hours: with them the answer of "start_auto" depends on the time of day.
+    call("put_policy", {"auto": {"payback_days": 14}})
     runner = Ids().new_text()
     call("start_auto", {"runner": runner, "lease_s": 60})
     action_id = behind.begin_action(call("get_table")["table_id"], runner)

@@ -11,6 +11,7 @@ import pytest
 
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
+from lamella.service.http.admission import read_json
 from lamella.snapshot.errors import InvalidRequest, InvalidSchema
 from lamella.snapshot.job_kinds import check_arguments, job_kind_named
 from lamella.snapshot.near_names import near_member
@@ -149,6 +150,17 @@ def test_a_misspelt_member_has_a_suggestion_wherever_it_is(document: bytes, near
         msgspec.json.decode(document, type=Outer)
     assert near_member(wrong.value, Outer, document).get("did_you_mean") == near
     assert near_member(wrong.value, Outer, msgspec.json.decode(document)).get("did_you_mean") == near
+
+
+@pytest.mark.parametrize("rest", [b"Infinity}", b'"\xff"}', b"[" * 100_000, b"9e999}", b""])
+def test_a_misspelt_member_before_a_body_that_breaks_off_has_no_suggestion(rest: bytes) -> None:
+    """The error is still the one about the member."""
+    document = b'{"nmed": {}, "x": ' + rest
+    with pytest.raises(msgspec.ValidationError) as wrong:
+        msgspec.json.decode(document, type=Outer)
+    assert near_member(wrong.value, Outer, document) == {}
+    with pytest.raises(InvalidRequest, match="unknown field `nmed`"):
+        read_json(msgspec.json.Decoder(Outer), document)
 
 
 def test_no_member_of_a_huge_body_is_looked_for() -> None:

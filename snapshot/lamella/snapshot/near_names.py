@@ -58,7 +58,10 @@ def near_member(error: msgspec.ValidationError, kind: Any, document: bytes | msg
     if isinstance(document, bytes | msgspec.Raw):
         if len(bytes(document)) > _MAX_BYTES:
             return {}
-        document = msgspec.json.decode(document)
+        try:
+            document = msgspec.json.decode(document)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return {}  # the error was found first; what follows is no JSON
     steps = [match[1] or match[2] for match in _STEP.finditer(found["path"] or "")]
     member = found["member"]
     for struct, value in _objects(inspect.type_info(kind), document, steps):
