@@ -266,7 +266,7 @@ def test_the_api_describes_itself_wholly(local: World) -> None:
     """Every route is in the OpenAPI document, with its bodies, parameters and errors, and every reference resolves."""
     document = openapi(local)
     operations = {(method, path) for path, methods in document["paths"].items() for method in methods}
-    assert len(operations) == 162
+    assert len(operations) == 163
     assert ("post", "/v1/namespaces/{namespace}/tables/{table}/prune") in operations
     schemas = document["components"]["schemas"]
     assert {reference.removeprefix("#/components/schemas/") for reference in references(document)} <= set(schemas)

@@ -119,6 +119,7 @@ PROBES: Final[Mapping[str, Probe]] = {
     "current_snapshots": Probe(body=lambda p: {"tables": [_table(p)]}),
     "register_arrivals": Probe(body=lambda p: {"files": [f"{p.location}/another.parquet"]}),
     "refresh_table": Probe(body=lambda p: {"location": p.location}, also=(400,)),  # a table of its own blocks
+    "convert_to_iceberg": Probe(body=lambda _: {"dry_run": True}, also=(406,)),
     "refresh_progress": Probe(also=(400,)),
     "create_table": Probe(body=lambda p: {"name": f"{p.table}new", "schema": [{"name": p.column, "type": "string"}]}),
     "list_tables": Probe(),

@@ -242,6 +242,23 @@ def rename_table(session: Session, table: str, new_name: str) -> None:
         click.echo(f"table {table} is now {info.namespace}.{info.name}")
 
 
+@tables.command("convert-to-iceberg")
+@click.argument("table", metavar="NAMESPACE.TABLE")
+@click.option("--dry-run", is_flag=True, help="Only check whether the table can be converted.")
+@with_session()
+def convert_to_iceberg(session: Session, table: str, dry_run: bool) -> None:
+    """Let Iceberg clients commit to a table. Its files and history stay; it cannot be converted back."""
+    answer = session.lake.table(table).convert_to_iceberg(dry_run=dry_run)
+    if session.as_data:
+        session.emit(answer)
+        return
+    size = f"{counted(answer.block_count, 'block')} and {counted(answer.row_count, 'row')}"
+    if dry_run:
+        click.echo(f"table {table} can be converted: {size}")
+    else:
+        click.echo(f"Iceberg clients can commit to table {table}: {size}\nmetadata: {answer.metadata_location}")
+
+
 @tables.command("drop")
 @click.argument("table", metavar="NAMESPACE.TABLE")
 @click.option(

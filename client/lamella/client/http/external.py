@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lamella.client.http.call import Call, Columns, TableName, columns_of, make_call, struct_of, text_tuple
 from lamella.snapshot.wire import (
+    ConversionAnswer,
+    ConversionRequest,
     CreateTable,
     ExternalSource,
     HiveTable,
@@ -58,3 +60,8 @@ def refresh_table_call(
 def refresh_progress_call(name: TableName) -> Call[RefreshProgress]:
     """The progress of a refresh."""
     return make_call(operations.external.REFRESH_PROGRESS, name)
+
+
+def convert_to_iceberg_call(name: TableName, dry_run: bool) -> Call[ConversionAnswer]:
+    """Let Iceberg clients commit to a table."""
+    return make_call(operations.external.CONVERT_TO_ICEBERG, name, body=ConversionRequest(dry_run=dry_run))

@@ -19,6 +19,7 @@ from lamella.service.http.mutations import Mutations
 from lamella.service.http.page_token import PageTokens
 from lamella.service.http.routing import ServedOperation
 from lamella.service.http.streaming import LargeAnswers
+from lamella.service.iceberg.conversion import ConversionRoutes, Conversions
 from lamella.service.iceberg.errors import ENVELOPES
 from lamella.service.iceberg.exports import ExportedTableRoutes
 from lamella.service.iceberg.hosted import HostedTables
@@ -147,6 +148,17 @@ def register(core: _Parts) -> Feature:
             clock=core.clock,
         ),
     )
+    conversions = Conversions(
+        catalog=core.catalog,
+        warehouse=core.warehouse,
+        store=core.store,
+        reader=core.reader,
+        committer=core.committer,
+        hosted=hosted,
+        rules=core.rules,
+        clock=core.clock,
+    )
+    conversion_routes = ConversionRoutes(catalog=core.catalog, mutations=core.mutations, conversions=conversions)
     served = (
         *catalog_routes.operations(),
         *namespace_routes.operations(),
@@ -156,7 +168,10 @@ def register(core: _Parts) -> Feature:
         *export_routes.operations(),
         *token_routes.operations(),
     )
-    return Feature(operations=tuple(map(_with_levels, served)), envelopes=ENVELOPES)
+    return Feature(
+        operations=(*map(_with_levels, served), *conversion_routes.operations()),
+        envelopes=ENVELOPES,
+    )
 
 
 def _with_levels(served: ServedOperation) -> ServedOperation:

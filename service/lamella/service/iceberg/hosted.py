@@ -241,13 +241,13 @@ class HostedTables:
             self._store.put(each, data)
         next_metadata = changed(metadata, written.updates, location, now_ms=now_ms)
         assert next_metadata is not None  # noqa: S101  # a snapshot is a change
-        new_location = self._write(record.namespace, record.table_id, next_metadata)
+        new_location = self.write_metadata(record.namespace, record.table_id, next_metadata)
         step = self._pointer_step(record, new_location, next_metadata, None, "publish")
         change = _Change(record, new_location, step, None)
         try:
             self._queued(change, IdempotencyKey(None, "", "", now_ms)).wait()
         except Conflict:
-            self._discard(new_location, *written.files)
+            self.discard(new_location, *written.files)
             raise
         return False
 
@@ -418,7 +418,7 @@ class HostedTables:
                     prepared.append((table, change))
             written = [change.written for _, change in prepared]
             if errors:
-                self._discard(*written)
+                self.discard(*written)
                 raise error_of(errors)
             if not prepared:
                 return answered(self._catalog, key, msgspec.Raw(b"{}"))
@@ -426,11 +426,11 @@ class HostedTables:
                 steps = [(table, each.record, each.step, each.guard) for table, each in prepared]
                 return self._committer.steps_together(steps, key, lambda _: key.store_as(200, msgspec.Raw(b"{}")))
             except TransactionConflict as error:
-                self._discard(*written)
+                self.discard(*written)
                 if tries == 1 or not all(each["code"] in _RETRIED for each in error.details["conflicts"]):
                     raise
             except Conflict:
-                self._discard(*written)
+                self.discard(*written)
                 raise
         raise AssertionError  # the last attempt returns or raises
 
@@ -452,7 +452,7 @@ class HostedTables:
         table_id = str(self._ids.new())
         location = request.location
         if location is None:
-            location = self._own_location(table_id)
+            location = self.own_location(table_id)
         else:
             self._check_location(namespace, table_id, location)
         metadata = new_metadata(
@@ -466,7 +466,7 @@ class HostedTables:
         )
         return table_id, metadata
 
-    def _own_location(self, table_id: str) -> str:
+    def own_location(self, table_id: str) -> str:
         """Return the folder of a table's Iceberg files.
 
         Lamella's manifests are not in it: clients delete files there that no metadata names (``remove_orphan_files``).
@@ -502,14 +502,14 @@ class HostedTables:
         """Return the id of the table whose folder a location is, which was made for it; else a new id."""
         found = normal(location).rstrip("/")
         table_id = found.removesuffix(f"/{ICEBERG_FOLDER}").rpartition("/")[2]
-        if is_uuid7(table_id) and self._own_location(table_id) == found:
+        if is_uuid7(table_id) and self.own_location(table_id) == found:
             try:
                 self._catalog.table_by_id(table_id)
             except TableNotFound:
                 return table_id
         return str(self._ids.new())
 
-    def _write(self, namespace: str, table_id: str, metadata: Json) -> str:
+    def write_metadata(self, namespace: str, table_id: str, metadata: Json) -> str:
         """Write a metadata file, and return its location. Raises LocationRefused."""
         number = len(metadata["metadata-log"])
         if metadata["metadata-log"]:  # the log is cut off: the number in the last name counts on
@@ -533,7 +533,7 @@ class HostedTables:
         location: str | None = None,
     ) -> StoredResponse:
         """Add a table with this metadata, which is in a file already at ``location``, or is written."""
-        written = location if location is not None else self._write(namespace, table_id, metadata)
+        written = location if location is not None else self.write_metadata(namespace, table_id, metadata)
         schema, properties = self._columns(namespace, table_id, written, metadata)
         now_ms = self._clock()
         pointer = self._warehouse.create(table_id, schema, properties=properties, now_ms=now_ms)
@@ -554,7 +554,7 @@ class HostedTables:
             self._catalog.create_table(record, entry, remember=stored.stored)
         except AlreadyExists:
             if location is None:
-                self._discard(written)
+                self.discard(written)
             raise
         if properties.get(UNREAD):
             self._register_files(record)
@@ -622,7 +622,7 @@ class HostedTables:
 
         def again(error: LamellaError) -> Pending:
             if isinstance(error, Conflict):  # after other errors the file may be the current one
-                self._discard(change.written)
+                self.discard(change.written)
             if error.code not in _RETRIED or tries <= 1:
                 raise error
             current = self._catalog.table_by_id(record.table_id)
@@ -646,7 +646,7 @@ class HostedTables:
             self._check_location(record.namespace, record.table_id, metadata["location"])
         before, after = ([each.get(member) for member in _OF_ROWS] for each in (base, metadata))
         names, names_after = (each["properties"].get(NAME_MAPPING) for each in (base, metadata))
-        written = self._write(record.namespace, record.table_id, metadata)
+        written = self.write_metadata(record.namespace, record.table_id, metadata)
         return self._following(
             record,
             head,
@@ -721,7 +721,7 @@ class HostedTables:
 
         return step
 
-    def _discard(self, *locations: str) -> None:
+    def discard(self, *locations: str) -> None:
         """Delete metadata files that did not become current."""
         for location in locations:
             with suppress(StoreError):
@@ -762,8 +762,8 @@ def _require_hosted(record: TableRecord, head: Snapshot) -> str:
     location = _hosted(head)
     if location is None:
         raise NotExpressible(
-            f"{record.namespace}.{record.name} was not created by an Iceberg client, and only such tables take their"
-            " commits: write it by Lamella's interfaces"
+            f"{record.namespace}.{record.name} was not created by an Iceberg client: write it by Lamella's interfaces,"
+            " or convert it (lamella tables convert-to-iceberg)"
         )
     return location
 

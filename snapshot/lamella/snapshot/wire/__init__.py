@@ -247,6 +247,8 @@ from lamella.snapshot.wire.sample import (
 from lamella.snapshot.wire.tables import (
     ClusterKeyInfo,
     ClusterKeyRequest,
+    ConversionAnswer,
+    ConversionRequest,
     CreateNamespace,
     CreateTable,
     EvolveRequest,
@@ -344,6 +346,8 @@ __all__ = [
     "CommitAnswer",
     "CommitRequest",
     "CompactRule",
+    "ConversionAnswer",
+    "ConversionRequest",
     "Cost",
     "Coverage",
     "CreateIndex",

@@ -307,6 +307,21 @@ class RefreshTableAnswer(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[RefusedFile, ...] = ()
 
 
+class ConversionRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST .../convert-to-iceberg``. ``dry_run``: only check whether the table can be converted."""
+
+    dry_run: bool = False
+
+
+class ConversionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The table's current snapshot, its numbers, and the metadata file of the Iceberg table; None: a dry run."""
+
+    snapshot_id: str
+    metadata_location: str | None
+    block_count: int
+    row_count: int
+
+
 class RefreshProgress(msgspec.Struct, frozen=True, kw_only=True):
     """``GET .../refresh``: the refresh that this process is running, if any, and how many files it has opened."""
 

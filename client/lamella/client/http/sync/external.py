@@ -8,11 +8,25 @@ from contextlib import suppress
 from typing import Final
 
 from lamella.client.http.call import Columns, TableName
-from lamella.client.http.external import OnProgress, create_external_call, refresh_progress_call, refresh_table_call
+from lamella.client.http.external import (
+    OnProgress,
+    convert_to_iceberg_call,
+    create_external_call,
+    refresh_progress_call,
+    refresh_table_call,
+)
 from lamella.client.http.runtime import in_background
 from lamella.client.http.sync.runner import CallRunner
 from lamella.snapshot.errors import LamellaError
-from lamella.snapshot.wire import ExternalSource, HiveTable, RefreshProgress, RefreshTableAnswer, SourceMode, TableInfo
+from lamella.snapshot.wire import (
+    ConversionAnswer,
+    ExternalSource,
+    HiveTable,
+    RefreshProgress,
+    RefreshTableAnswer,
+    SourceMode,
+    TableInfo,
+)
 
 _ASK_EVERY_S: Final = 1.0
 
@@ -68,6 +82,22 @@ class TableRefresh:
             False
         """
         return self._lake.run(refresh_progress_call(self._name))
+
+    def convert_to_iceberg(self, *, dry_run: bool = False, idempotency_key: str | None = None) -> ConversionAnswer:
+        """Let Iceberg clients commit to the table, which keeps its files, history, tags and indexes.
+
+        It cannot be converted back; see ``docs/iceberg.md``. ``dry_run``: only check whether this is possible.
+
+        Raises TableNotFound, InvalidRequest (it has branches, follows a source, or is converted already),
+        NotExpressible (a column, constraint or block has no form in Iceberg), CommitConflict, StoreError.
+
+        Example:
+            >>> made = lake.create_table("shop.visits", schema={"id": "int64"})
+            >>> answer = lake.table("shop.visits").convert_to_iceberg()
+            >>> answer.metadata_location.endswith(".metadata.json")
+            True
+        """
+        return self._lake.run(convert_to_iceberg_call(self._name, dry_run), idempotency_key)
 
 
 class LakeExternal:

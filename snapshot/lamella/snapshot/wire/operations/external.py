@@ -12,6 +12,7 @@ from lamella.snapshot.errors import (
     InvalidRequest,
     InvalidSchema,
     LocationRefused,
+    NotExpressible,
     ObjectNotFound,
     OutcomeUnknown,
     Overloaded,
@@ -19,7 +20,13 @@ from lamella.snapshot.errors import (
     StoreError,
     Unavailable,
 )
-from lamella.snapshot.wire import RefreshProgress, RefreshTable, RefreshTableAnswer
+from lamella.snapshot.wire import (
+    ConversionAnswer,
+    ConversionRequest,
+    RefreshProgress,
+    RefreshTable,
+    RefreshTableAnswer,
+)
 from lamella.snapshot.wire.operation import OF_A_TABLE, TABLE, Operation, on_table
 
 REFRESH_TABLE: Final = Operation(
@@ -64,4 +71,30 @@ REFRESH_PROGRESS: Final = Operation(
     "may run in another one.",
     answer_type=RefreshProgress,
     errors=OF_A_TABLE,
+)
+
+CONVERT_TO_ICEBERG: Final = Operation(
+    name="convert_to_iceberg",
+    method="POST",
+    path=TABLE + "/convert-to-iceberg",
+    permission=on_table("maintain"),
+    summary="Let Iceberg clients commit to a table",
+    tag="Blocks",
+    description="Writes the manifests and the metadata of an Iceberg table with the same files, which stay where they "
+    "are. From then on both sides write. The table keeps its history, tags and indexes; it cannot be converted back.",
+    request_type=ConversionRequest,
+    answer_type=ConversionAnswer,
+    errors=(
+        InvalidRequest,
+        NotExpressible,
+        Overloaded,
+        *OF_A_TABLE,
+        CommitConflict,
+        QuotaExceeded,
+        IdempotencyMismatch,
+        StoreError,
+        Unavailable,
+        OutcomeUnknown,
+    ),
+    resend="with_key",
 )
