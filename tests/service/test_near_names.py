@@ -169,3 +169,54 @@ def test_no_member_of_a_huge_body_is_looked_for() -> None:
     with pytest.raises(msgspec.ValidationError) as wrong:
         msgspec.json.decode(document, type=Outer)
     assert near_member(wrong.value, Outer, document) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "near"),
+    [
+        ({"name": "a", "type": "int64", "nulable": False}, "$.schema[0]", "nullable"),
+        (
+            {"name": "a", "type": "struct", "fields": [{"name": "x", "type": "int8", "dco": "d"}]},
+            "$.schema[0].fields[0]",
+            "doc",
+        ),
+        ({"name": "a", "type": "int64", "": 1}, "$.schema[0]", None),
+    ],
+)
+def test_a_misspelt_member_of_a_column_is_refused(
+    app: AppClient, change: dict[str, Any], path: str, near: str | None
+) -> None:
+    """Without an effect, it would make a column that is not as it was asked for."""
+    answer = app.post("/v1/namespaces/db/tables", json={"name": "misspelt", "schema": [change]})
+    assert (answer.status_code, answer.json()["details"]["path"]) == (400, path)
+    assert answer.json()["details"].get("did_you_mean") == near
+    assert app.get("/v1/namespaces/db/tables/misspelt").status_code == 404
+    added = {"change": "add", "name": "b", "type": "struct", "fields": [change]}
+    answer = app.post(f"{TABLE}/schema", json={"changes": [added]})
+    assert (answer.status_code, "unknown field" in answer.json()["detail"]) == (400, True)
+
+
+def test_the_members_that_a_column_has_are_accepted(app: AppClient) -> None:
+    """All of them, and what the service itself says of a table's columns."""
+    column = {
+        "name": "a",
+        "type": "int64",
+        "id": 1,
+        "nullable": False,
+        "doc": "d",
+        "default": "1",
+        "write_default": None,
+    }
+    made = app.post("/v1/namespaces/db/tables", json={"name": "whole", "schema": [{**column, "fields": []}]})
+    assert made.status_code == 201, made.text
+    again = app.post("/v1/namespaces/db/tables", json={"name": "again", "schema": made.json()["schema"]["columns"]})
+    assert again.status_code == 201, again.text
+
+
+@pytest.mark.parametrize("depth", [100, 150, 10_000])
+def test_columns_that_are_nested_deeply_are_refused_as_such(app: AppClient, depth: int) -> None:
+    """Whatever the depth, the error is one of the request."""
+    body = '{"name": "deep", "schema": [' + '{"name": "a", "type": "struct", "fields": [' * depth
+    body += '{"name": "a", "type": "int8", "odd": 1}' + "]}" * depth + "]}"
+    answer = app.post("/v1/namespaces/db/tables", content=body, headers={"content-type": "application/json"})
+    assert 400 <= answer.status_code < 500, answer.text

@@ -10,6 +10,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
+from lamella.snapshot.errors import InvalidRequest
+
 #: With more names none is looked for: comparing them takes 10 microseconds each.
 MAX_NAMES: Final = 1_000
 _MAX_CHARACTERS: Final = 128
@@ -69,6 +71,34 @@ def near_member(error: msgspec.ValidationError, kind: Any, document: bytes | msg
             names = [field.encode_name for field in struct.fields]
             return did_you_mean(member, [name for name in names if name not in value])
     return {}
+
+
+def require_known_members(kind: Any, document: bytes) -> None:
+    """Raise InvalidRequest for a member that no type has at its place in ``document``, JSON text of type ``kind``.
+
+    For types that also occur in manifests, where members of later releases must be ignored: in a request a misspelt
+    member would have no effect, and nobody would notice.
+    """
+    waiting: list[tuple[inspect.Type, Any, str]] = [(inspect.type_info(kind), msgspec.json.decode(document), "$")]
+    while waiting:  # without recursion: columns may be nested as deeply as JSON can be
+        known, value, path = waiting.pop()
+        if isinstance(known, inspect.Metadata):
+            waiting.append((known.type, value, path))
+        elif isinstance(known, inspect.UnionType):
+            waiting += [(each, value, path) for each in known.types]
+        elif isinstance(known, inspect.StructType) and isinstance(value, dict):
+            if known.tag_field is None or value.get(known.tag_field) == known.tag:
+                types = {field.encode_name: field.type for field in known.fields}
+                member = next((name for name in value if name not in types and name != known.tag_field), None)
+                if member is not None:
+                    near = did_you_mean(member, [name for name in types if name not in value])
+                    message = f"Object contains unknown field `{member}` at {path}"
+                    raise InvalidRequest(message, path=path, **near)
+                waiting += [(types[name], value[name], f"{path}.{name}") for name in value if name in types]
+        elif isinstance(known, inspect.DictType) and isinstance(value, dict):
+            waiting += [(known.value_type, each, f"{path}[...]") for each in value.values()]
+        elif isinstance(known, inspect.ListType | inspect.VarTupleType) and isinstance(value, list):
+            waiting += [(known.item_type, each, f"{path}[{number}]") for number, each in enumerate(value)]
 
 
 def _objects(

@@ -15,6 +15,7 @@ from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResp
 from lamella.service.http.mutations import Mutations
 from lamella.service.http.routing import ServedOperation, json_response, require_json
 from lamella.service.process.threads import Threads
+from lamella.snapshot.near_names import require_known_members
 from lamella.snapshot.wire import RefreshProgress, RefreshTable
 from lamella.snapshot.wire.operations import external as operations
 
@@ -41,6 +42,7 @@ class ExternalRoutes:
 
         def work(idempotency_key: IdempotencyKey) -> StoredResponse | Pending:
             payload = read_json(_REFRESH, body)
+            require_known_members(_REFRESH.type, body)
             return self._external.refresh(self._catalog.table(namespace, name), payload, idempotency_key)
 
         return await self._mutations.run(request, work, body, threads=self._threads)

@@ -31,6 +31,7 @@ from lamella.service.process.threads import Threads
 from lamella.service.tables.tables import Tables
 from lamella.service.usage.audit import about
 from lamella.snapshot.errors import InvalidRequest
+from lamella.snapshot.near_names import require_known_members
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import (
     ROLES,
@@ -142,6 +143,7 @@ class TableRoutes:
         require_json(request)
         body = await request.body()
         payload = read_json(_CREATE_TABLE, body)
+        require_known_members(_CREATE_TABLE.type, body)
         namespace = request.path_params["namespace"]
         about(request, f"{namespace}.{payload.name}")
         if payload.source is not msgspec.UNSET and payload.source.catalog is not None:
@@ -258,6 +260,7 @@ class SchemaRoutes:
 
         def work(idempotency_key: IdempotencyKey) -> Pending:
             payload = read_json(_EVOLVE, body)
+            require_known_members(_EVOLVE.type, body)
             return self._committer.evolve(self._catalog.table(namespace, name), payload, idempotency_key)
 
         return await self._mutations.run(request, work, body)
