@@ -17,6 +17,9 @@ import pytest
 
 from conftest import path_from_script
 from lamella.client.http import Lamella
+from lamella.client.jobs.context import JobContext
+from lamella.client.jobs.rewrite import compact
+from lamella.client.rewrite.engine import SerialEngine
 from lamella.snapshot.deletes import decode_vector
 from lamella.snapshot.storage import normal
 from support.spark_environment import spark_environment
@@ -70,6 +73,57 @@ def test_the_runtime_does_not_read_the_sequence_number_of_a_plan(
     assert [row[:2] for row in by_service] == [row[:2] for row in by_manifests]
     assert None in {row[2] for row in by_service}
     assert None not in {row[2] for row in by_manifests}
+
+
+def test_both_sides_write_a_table_with_row_ids(java_home: Path, rest_url: str, lake: Lamella, tmp_path: Path) -> None:
+    """Spark finds the rows that Lamella's writers left, each with an id of its own; rows of files that stay have the
+    ids that they had, and Spark's next changes go on from there."""
+    assert java_home
+    lake.create_namespace("both")
+    name, rows = "ice.both.t", "SELECT id, name FROM ice.both.t ORDER BY id"
+    made = (
+        *_STATEMENTS[:-1],
+        "ALTER TABLE {} ADD PARTITION FIELD bucket(2, id)",
+        "INSERT INTO {} SELECT id, 'parts' FROM range(30, 40)",
+    )
+    before = spark_answers(rest_url, [each.format(name) for each in (*made, _LINEAGE)], tmp_path)[-1]
+    table = lake.table("both.t")
+    table.append([{"id": number, "name": "lamella"} for number in range(100, 105)])
+    table.delete("id = 12")  # a file of Spark, with a deletion vector, is replaced
+    table.delete("id BETWEEN 30 AND 39")  # files of a partition go
+    table.upsert([{"id": 101, "name": "again"}, {"id": 200, "name": "new"}], on=["id"])
+    found, lineage = spark_answers(rest_url, [rows, _LINEAGE.format(name)], tmp_path)
+    wanted = {int(row[0]) for row in before} - {12} - set(range(30, 40)) | set(range(100, 105)) | {200}
+    assert [int(row[0]) for row in found] == sorted(wanted)
+    assert {row[0]: row[1] for row in found}["101"] == "again"
+    assert texts_of(table.scan().to_arrow().to_pylist()) == found
+    assert planned_lineage(rest_url, "both", "t") == [tuple(map(int, row)) for row in lineage]
+    ids = [row[1] for row in lineage]
+    assert None not in ids
+    assert len(set(ids)) == len(ids)
+    then = {row[0]: row[1:] for row in before}
+    assert sum(then.get(row[0]) == row[1:] for row in lineage) >= 15
+    compact(JobContext(lake=lake, table="both.t", engine=SerialEngine()))
+    more = (
+        "UPDATE {} SET name = 'spark' WHERE id IN (100, 7)",
+        "DELETE FROM {} WHERE id = 200",
+        "INSERT INTO {} VALUES (300, 'end')",
+        "CALL ice.system.rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))",
+    )
+    moved = [_LINEAGE, more[0], more[1], more[2], _LINEAGE, more[3], _LINEAGE]
+    answers = spark_answers(rest_url, [*(each.format(name) for each in moved), rows], tmp_path)
+    compacted, changed, rewritten = answers[0], answers[4], answers[6]
+    assert [row[0] for row in compacted] == [row[0] for row in lineage]
+    assert {row[0] for row in changed} == {row[0] for row in compacted} - {"200"} | {"300"}
+    first = {row[0]: row[1] for row in compacted}
+    assert all(first.get(row[0], row[1]) == row[1] for row in changed)
+    assert rewritten == changed  # Spark moves rows with their ids
+    assert texts_of(table.scan().to_arrow().to_pylist()) == answers[7]
+
+
+def texts_of(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Rows as the program writes them."""
+    return [[str(row["id"]), row["name"]] for row in sorted(rows, key=lambda row: row["id"])]
 
 
 def planned_lineage(url: str, namespace: str, table: str) -> list[tuple[int, ...]]:

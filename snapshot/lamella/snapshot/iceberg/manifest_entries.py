@@ -17,7 +17,12 @@ from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     MANIFEST_ENTRY_SCHEMAS,
     MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
     ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
     ManifestFile,
     PartitionFieldSummary,
 )
@@ -40,9 +45,9 @@ POSITION_DELETES: Final = 1
 EQUALITY_DELETES: Final = 2
 
 _ENTRY: Final = MANIFEST_ENTRY_SCHEMAS[3]
-_STATUS, _SEQUENCE, _FILE_AT = (
+_STATUS, _SNAPSHOT, _SEQUENCE, _FILE_SEQUENCE, _FILE_AT = (
     next(at for at, field in enumerate(_ENTRY.fields) if field.name == name)
-    for name in ("status", "sequence_number", "data_file")
+    for name in ("status", "snapshot_id", "sequence_number", "file_sequence_number", "data_file")
 )
 #: A list's entry as format version 3 has it; the library reads only what version 2 has.
 _LISTED: Final = MANIFEST_LIST_FILE_SCHEMAS[3]
@@ -100,8 +105,8 @@ class ManifestEntries:
 
         Whether it may be read is checked first, also if it is remembered: another table may have named it then.
 
-        What an entry inherits of the list's is the same in every list: a list names the snapshot that added it. Only the
-        row ids are missing in lists from before the table had any.
+        What an entry inherits of the list's is the same in every list: a list names the snapshot that added it. But row
+        ids are missing in lists from before the table had any.
         """
         read.require(manifest.manifest_path)
         inherited = manifest.sequence_number, manifest.partition_spec_id, first_row_id(manifest)
@@ -196,6 +201,32 @@ def _live(manifest: ManifestFile, data: bytes) -> Iterator[ListedFile]:
                 length=file[at["content_size_in_bytes"]],
                 first_row_id=ids.of(file[at["first_row_id"]], file[at["record_count"]]),
             )
+
+
+def whole_entries(manifest: ManifestFile, data: bytes) -> list[ManifestEntry]:
+    """Returns the live entries of a manifest with all members that format version 3 has, and what they inherit."""
+    at, ids = _POSITIONS["first_row_id"], RowIds(first_row_id(manifest))
+    found = []
+    with AvroFile[ManifestEntry](
+        MemoryFile(data),
+        _ENTRY,
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as records:
+        for entry in records:
+            if entry.status == ManifestEntryStatus.DELETED:
+                continue
+            file = entry.data_file
+            file.spec_id = manifest.partition_spec_id
+            file[at] = ids.of(file[at], file.record_count)
+            if entry.snapshot_id is None:
+                entry[_SNAPSHOT] = manifest.added_snapshot_id
+            if manifest.sequence_number == 0 or entry.status == ManifestEntryStatus.ADDED:
+                for number in (_SEQUENCE, _FILE_SEQUENCE):
+                    if entry[number] is None:
+                        entry[number] = manifest.sequence_number
+            found.append(entry)
+    return found
 
 
 class MemoryFile(InputFile):
