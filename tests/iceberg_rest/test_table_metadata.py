@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from lamella.snapshot.errors import CommitRequirementFailed, InvalidRequest
-from lamella.snapshot.iceberg.table_metadata import changed, check_requirements, new_metadata
+from lamella.snapshot.iceberg.table_metadata import changed, check_requirements, new_metadata, required_fields
 
 NOW_MS = 1_795_000_000_000
 
@@ -295,3 +295,29 @@ def test_any_commits_leave_metadata_that_another_library_reads(steps: list[tuple
         assert metadata.get("current-snapshot-id") == main
         assert len({each["schema-id"] for each in metadata["schemas"]}) == len(metadata["schemas"])
         TableMetadataUtil.parse_obj({**metadata, "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1"})
+
+
+def test_required_fields_are_those_whose_nulls_are_counted() -> None:
+    """Columns, and fields of required structs; a required part of which no count tells is named."""
+
+    def needed(number: int, name: str, kind: Any = "long") -> dict[str, Any]:
+        return field(number, name, kind, required=True)
+
+    def found(*fields: dict[str, Any]) -> tuple[dict[int, str], str | None]:
+        return tuple(required_fields({"fields": list(fields)}))  # type: ignore[return-value]  # its two members
+
+    assert found(needed(1, "a"), field(2, "b")) == ({1: "a"}, None)
+    inner = struct(needed(3, "x"), field(4, "y"))
+    assert found(needed(2, "s", inner)) == ({3: "s.x"}, None)
+    assert found(field(2, "s", inner)) == ({}, "s.x")
+    assert found(needed(2, "s", struct(field(3, "x")))) == ({}, "s")
+    assert found(needed(2, "s", struct(needed(3, "t", inner), field(9, "u")))) == ({3: "s.t.x"}, None)
+    numbers = {"type": "list", "element-id": 3, "element": "long", "element-required": False}
+    assert found(field(2, "l", numbers)) == ({}, None)
+    assert found(needed(2, "l", numbers)) == ({}, "l")
+    assert found(field(2, "l", {**numbers, "element-required": True})) == ({}, "l")
+    nested = {"type": "list", "element-id": 5, "element": {**numbers, "element-required": True}}
+    assert found(field(2, "l", nested)) == ({}, "l")
+    map_type = {"type": "map", "key-id": 3, "key": "string", "value-id": 4, "value": inner, "value-required": False}
+    assert found(field(2, "m", map_type)) == ({}, "m")
+    assert found(field(2, "m", {**map_type, "value": "long"})) == ({}, None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import threading
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -26,11 +28,14 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, MANIFEST_LIST_FILE_SCHEMAS
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable, Table
+from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestampNanoType
+from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType, TimestampNanoType
 
 from fixtures_s3 import S3Server
 from fixtures_server import StartServer
@@ -130,28 +135,38 @@ class AppLike:
         return found
 
 
-@pytest.mark.parametrize("of_both", [False, True])
+@pytest.mark.parametrize(("version", "of_both"), [(2, False), (2, True), (3, True)])
 def test_random_commits_leave_the_rows_that_they_should(
-    lake: Lamella, catalog: Catalog, namespace: str, *, of_both: bool
+    lake: Lamella, catalog: Catalog, namespace: str, *, version: int, of_both: bool
 ) -> None:
     """Appends, deletes, overwrites, new columns, other specs and rollbacks; by Lamella, by plans of the service, and by
-    the manifests, each against rows that the test remembers. ``of_both``: Lamella's writers change the table, too."""
+    the manifests, each against rows that the test remembers. ``of_both``: Lamella's writers change the table, too.
+
+    In format version 3, pyiceberg (0.12) does not write rows, and the row ids are checked. Several changes of Lamella
+    are then one Iceberg snapshot, whose manifests have several files.
+    """
     for seed in range(6):
-        history = History(catalog, f"{namespace}.t{seed}", random.Random(seed), lake if of_both else None)
+        chance = random.Random(seed)
+        history = History(catalog, f"{namespace}.t{seed}", chance, lake if of_both else None, version=version)
         for step in range(14):
-            history.change(step)
+            for _ in range(version - 1 if of_both else 1):
+                history.change(step)
             history.check(lake)
 
 
 class History:
     """A table, and the rows that it should have: an id, and the values of the columns that there were then."""
 
-    def __init__(self, catalog: Catalog, name: str, chance: random.Random, lake: Lamella | None) -> None:
+    def __init__(
+        self, catalog: Catalog, name: str, chance: random.Random, lake: Lamella | None, *, version: int
+    ) -> None:
         self._catalog = catalog
         self._name = name
         self._chance = chance
         self._lake = lake
-        self._table = catalog.create_table(name, schema=Schema(NestedField(1, "id", LongType())))
+        properties = {"format-version": str(version)}
+        self._table = catalog.create_table(name, schema=Schema(NestedField(1, "id", LongType())), properties=properties)
+        self._ids = RowIdChecks() if version == 3 else None
         self._columns: list[str] = []
         self._rows: list[tuple[int, ...]] = []
         self._past: list[tuple[int, list[tuple[int, ...]]]] = []
@@ -163,7 +178,9 @@ class History:
             return
         self._table = self._catalog.load_table(self._name)
         table, low = self._table, self._chance.randrange(60)
-        kinds = ["append", "append", "delete", "overwrite", "column", "spec", "rollback", "rename"]
+        kinds = ["column", "spec", "rollback", "rename"]
+        if self._ids is None:
+            kinds += ["append", "append", "delete", "overwrite"]
         what = self._chance.choice(kinds)
         if what == "append":
             made = [(self._chance.randrange(60), *[step] * len(self._columns)) for _ in range(low % 8 + 1)]
@@ -228,6 +245,8 @@ class History:
         assert _found(table.scan(f"id >= {low}").to_arrow()) == some
         assert _found(loaded.scan(f"id >= {low}").to_arrow()) == some
         assert _found(StaticTable.from_metadata(loaded.metadata_location).scan().to_arrow()) == wanted
+        if self._ids is not None:
+            self._ids.check(loaded)
 
     def _arrow(self, rows: list[tuple[int, ...]]) -> pa.Table:
         return pa.Table.from_pylist(self._dicts(rows), schema=self._table.schema().as_arrow())
@@ -235,6 +254,66 @@ class History:
     def _dicts(self, rows: list[tuple[int, ...]]) -> list[dict[str, Any]]:
         names = ["id", *self._columns]
         return [dict(zip_longest(names, row)) for row in rows]
+
+
+class RowIdChecks:
+    """What must hold of the row ids in the manifests of a table of format version 3, from commit to commit."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, int] = {}
+        self._next = 0
+
+    def check(self, table: Table) -> None:
+        """Files that stay have the same ids as before, new ones have ids that were never used, and all are below the
+        next one."""
+        snapshot, next_id = table.current_snapshot(), next_row_id(table)
+        assert next_id >= self._next
+        ranges = sorted(row_ids(snapshot.manifest_list)) if snapshot is not None else []
+        for (_, end, _), (start, _, _) in itertools.pairwise(ranges):
+            assert end <= start
+        for start, end, path in ranges:
+            known = self._first.get(path)
+            assert start == known if known is not None else start >= self._next
+            assert end <= next_id
+            self._first[path] = start
+        self._next = next_id
+
+
+def next_row_id(table: Table) -> int:
+    """What is above all row ids of a table of format version 3."""
+    assert isinstance(table.metadata, TableMetadataV3)
+    found = table.metadata.next_row_id
+    assert found is not None
+    return found
+
+
+def row_ids(manifest_list: str) -> Iterator[tuple[int, int, str]]:
+    """The ids of the rows of each data file (from, up to), with its path, as the specification says."""
+    for manifest in avro_records(manifest_list, MANIFEST_LIST_FILE_SCHEMAS[3]):
+        if manifest["content"] == 1:
+            continue
+        next_id = manifest["first_row_id"]
+        for entry in avro_records(manifest["manifest_path"], MANIFEST_ENTRY_SCHEMAS[3]):
+            if entry["status"] == 2:
+                continue
+            file = entry["data_file"]
+            first = file["first_row_id"]
+            if first is None:
+                first, next_id = next_id, next_id + file["record_count"]
+            yield first, first + file["record_count"], file["file_path"]
+
+
+def avro_records(location: str, schema: Schema) -> Iterator[dict[str, Any]]:
+    """The records of a file by the names of their members."""
+
+    def named(record: Any, fields: Any) -> dict[str, Any]:
+        return {
+            field.name: named(record[at], field.field_type.fields) if field.name == "data_file" else record[at]
+            for at, field in enumerate(fields)
+        }
+
+    with AvroFile[Any](PyArrowFileIO().new_input(location), schema) as records:
+        yield from (named(record, schema.fields) for record in records)
 
 
 def _found(result: pa.Table) -> list[str]:
@@ -477,7 +556,8 @@ def test_an_index_and_a_tag_are_no_iceberg_snapshots(lake: Lamella, catalog: Cat
 def test_lamellas_writes_that_iceberg_could_not_state_are_refused(
     lake: Lamella, catalog: Catalog, orders: Table, namespace: str, tmp_path: Path
 ) -> None:
-    """Columns, rollbacks, files without field ids, deletion vectors, other metadata files, required columns."""
+    """Columns, rollbacks, files without field ids, deletion vectors, other metadata files; parts that are required, of
+    which nothing is counted."""
     orders.append(ROWS)
     table = lake.table(".".join(orders.name()))
     first = list(table.snapshots())[-1].snapshot_id
@@ -490,17 +570,90 @@ def test_lamellas_writes_that_iceberg_could_not_state_are_refused(
         lambda: table.refresh(location="file:///elsewhere/v1.metadata.json"),
         lambda: table.delete("id = 1", mode="merge-on-read"),
     ]
-    required = catalog.create_table(
-        f"{namespace}.required", schema=Schema(NestedField(1, "id", LongType(), required=True))
-    )
-    assert required is not None
+    numbers = ListType(element_id=2, element_type=LongType(), element_required=True)
+    assert catalog.create_table(f"{namespace}.required", schema=Schema(NestedField(1, "id", numbers)))
     for write in refused:
         with pytest.raises(InvalidRequest, match="this is a table of Iceberg clients"):
             write()
     with pytest.raises(InvalidRequest, match="column 'id' is required"):
-        lake.table(f"{namespace}.required").append({"id": [1]})
+        lake.table(f"{namespace}.required").append({"id": [[1]]})
     assert table.refresh().changed is False
     assert ids_of(lake, ".".join(orders.name())) == list(range(10))
+
+
+def test_required_columns_have_a_value_in_what_lamella_writes(lake: Lamella, catalog: Catalog, namespace: str) -> None:
+    """Columns, and fields of required structs; a commit with a null, or without the column, is refused."""
+    name = f"{namespace}.required"
+    inner = StructType(NestedField(3, "x", LongType(), required=True), NestedField(4, "y", StringType()))
+    fields = NestedField(1, "id", LongType(), required=True), NestedField(2, "s", inner, required=True)
+    made = catalog.create_table(name, schema=Schema(*fields))
+    made.append(pa.Table.from_pylist([{"id": 1, "s": {"x": 5, "y": None}}], schema=made.schema().as_arrow()))
+    table = lake.table(name)
+    table.append([{"id": 2, "s": {"x": 6, "y": "b"}}])
+    wrong: list[list[dict[str, Any]]] = [
+        [{"id": None, "s": {"x": 6, "y": "b"}}],
+        [{"id": 3, "s": {"x": None, "y": "b"}}],
+        [{"id": 3, "s": None}],
+    ]
+    for rows in wrong:
+        with pytest.raises(InvalidRequest, match="is required in this table of Iceberg clients"):
+            table.append(rows)
+    with pytest.raises(InvalidRequest, match=r"column 's\.x' is required"):
+        table.append([{"id": 4}])
+    table.upsert([{"id": 1, "s": {"x": 7, "y": "c"}}], on=["id"])
+    found = catalog.load_table(name).scan().to_arrow()
+    assert sorted(zip(found["id"].to_pylist(), found["s"].to_pylist(), strict=True), key=lambda row: row[0]) == [
+        (1, {"x": 7, "y": "c"}),
+        (2, {"x": 6, "y": "b"}),
+    ]
+    with made.update_schema(allow_incompatible_changes=True) as change:
+        change.make_column_optional("id")
+    table.append([{"id": None, "s": {"x": 8, "y": None}}])
+    assert len(table.scan("id IS NULL").to_arrow()) == 1
+
+
+def test_a_default_that_only_new_rows_have_is_left_to_iceberg_clients(lake: Lamella, rest_url: str) -> None:
+    """Lamella's writers would give new rows the value that old ones have."""
+    lake.create_namespace("defaults")
+    path = f"{ROOT}/namespaces/defaults/tables"
+    for name, more in (("same", {"initial-default": 7, "write-default": 7}), ("other", {"write-default": 7})):
+        column = {"id": 2, "name": "n", "type": "long", "required": False, **more}
+        fields = [{"id": 1, "name": "id", "type": "long", "required": False}, column]
+        body = {"name": name, "schema": {"type": "struct", "fields": fields}, "properties": {"format-version": "3"}}
+        with AppLike(rest_url) as http:
+            http.post(path, body)
+    lake.table("defaults.same").append([{"id": 1}])
+    assert lake.table("defaults.same").scan().to_arrow().to_pylist() == [{"id": 1, "n": 7}]
+    with pytest.raises(InvalidRequest, match="column 'n' has another default for new rows"):
+        lake.table("defaults.other").append([{"id": 1}])
+
+
+def test_rows_of_an_upgraded_table_get_ids_when_lamella_commits(lake: Lamella, catalog: Catalog, orders: Table) -> None:
+    """Those of the manifests that it had before, too: a snapshot of format version 3 gives each manifest its ids."""
+    name = ".".join(orders.name())
+    orders.append(ROWS)
+    orders.append(ROWS.set_column(0, "id", pa.array(range(100, 110), pa.int64())))
+    with AppLike(lake.url) as http:
+        path = f"{ROOT}/namespaces/{orders.name()[0]}%1F{orders.name()[1]}/tables/orders"
+        http.post(path, {"updates": [{"action": "upgrade-format-version", "format-version": 3}]})
+        before = http.post(f"{path}/plan", {})["file-scan-tasks"]
+        assert all("first-row-id" not in each["data-file"] for each in before)
+        lake.table(name).append(ROWS.slice(0, 5))
+        loaded = catalog.load_table(name)
+        assert next_row_id(loaded) == 25
+        plan = http.post(f"{path}/plan", {})["file-scan-tasks"]
+    counted = sorted((each["data-file"]["first-row-id"], each["data-file"]["record-count"]) for each in plan)
+    assert counted == [(0, 10), (10, 10), (20, 5)]
+    RowIdChecks().check(loaded)
+    lake.table(name).delete("id = 103")
+    again = catalog.load_table(name)
+    snapshot = again.current_snapshot()
+    assert snapshot is not None
+    by_path = {path: first for first, _, path in row_ids(snapshot.manifest_list)}
+    first_ids = {each["data-file"]["file-path"]: each["data-file"]["first-row-id"] for each in plan}
+    shared = by_path.keys() & first_ids.keys()
+    assert len(shared) == 2
+    assert all(by_path[path] == first_ids[path] for path in shared)
 
 
 def test_files_of_snapshots_that_clients_list_are_not_cleaned_up(

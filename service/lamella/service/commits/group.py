@@ -33,7 +33,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.manifest import SegmentRef, SnapshotPointer
 from lamella.snapshot.manifest.block_arrays import BlockSequence, joined_blocks, locations_of
-from lamella.snapshot.source import refuse_unwritable
+from lamella.snapshot.source import refuse_nulls, refuse_unwritable
 from lamella.snapshot.warehouse import ChangeSet, CommitResult, Warehouse
 
 Waiting = Entry[BlockChange | Step, StoredResponse]
@@ -240,7 +240,10 @@ class GroupCommit:
             return Attempt(result, [(first, result)], [], first.change.required)
         if any(entry.change.changes_blocks for entry in group if isinstance(entry.change, BlockChange)):
             # A commit of an Iceberg client may have come since the request was checked.
-            refuse_unwritable(self._warehouse.head(base).properties)
+            properties = self._warehouse.head(base).properties
+            refuse_unwritable(properties)
+            for entry in group:
+                refuse_nulls(properties, entry.change.blocks if isinstance(entry.change, BlockChange) else ())
         sets, members = leaves.change_sets(base, group)
         # An entry with schema changes is alone in its group.
         update = first.change.schema_update

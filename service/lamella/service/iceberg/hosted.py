@@ -49,6 +49,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.iceberg.metadata import NAME_MAPPING
 from lamella.snapshot.iceberg.table_metadata import (
+    WRITTEN_VERSIONS,
     Json,
     changed,
     check_requirements,
@@ -56,7 +57,9 @@ from lamella.snapshot.iceberg.table_metadata import (
     current_schema,
     current_snapshot,
     fields_of,
+    ids_of,
     new_metadata,
+    required_fields,
 )
 from lamella.snapshot.iceberg.wire import (
     CommitIcebergTable,
@@ -74,6 +77,7 @@ from lamella.snapshot.source import (
     IDENTITY,
     LOCATION,
     READ_ONLY,
+    REQUIRED,
     UNREAD,
     VERSION,
     Reader,
@@ -574,7 +578,7 @@ class HostedTables:
             state = self._reader.read(source_of(properties) or source, properties, self._rules.of(namespace, table_id))
             schema = Schema.assign(first_columns(state))
             properties |= first_properties(state, schema)
-            return schema, {**properties, READ_ONLY: read_only_reason(metadata, properties)}
+            return schema, properties | writing_properties(metadata, properties)
         except LamellaError as error:
             return Schema.assign(_PLACEHOLDER), {**properties, UNREAD: reason_of(error), READ_ONLY: _NOT_CHECKED}
 
@@ -677,7 +681,7 @@ class HostedTables:
         if not same_rows:
 
             def more(properties: dict[str, str]) -> dict[str, str]:
-                return {READ_ONLY: read_only_reason(metadata, properties)}
+                return writing_properties(metadata, properties)
 
             for tries_left in reversed(range(_READING_TRIES)):
                 try:
@@ -716,7 +720,7 @@ class HostedTables:
                 snapshot = current_snapshot(metadata)
                 number = "none" if snapshot is None else snapshot["snapshot-id"]
                 properties[VERSION] = f"{location.rpartition('/')[2]}#{number}"
-                properties[READ_ONLY] = read_only_reason(metadata, self._head(base).properties)
+                properties |= writing_properties(metadata, self._head(base).properties)
             return self._warehouse.commit(base, operation=operation, properties=properties, now_ms=self._clock())
 
         return step
@@ -738,20 +742,36 @@ def is_of_client(head: Snapshot) -> bool:
     return (head.prev_snapshot_id or "") == head.properties.get(AFTER, "")
 
 
+def writing_properties(metadata: Json, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return what Lamella's writers must know of a table: why they may not write it, and which columns are required."""
+    names = required_fields(current_schema(metadata)).names
+    required = msgspec.json.encode(names).decode() if names else ""
+    return {READ_ONLY: read_only_reason(metadata, properties), REQUIRED: required}
+
+
 def read_only_reason(metadata: Json, properties: Mapping[str, str]) -> str:
     """Return why Lamella's writers may not write a table; empty if they may.
 
-    Their files have the field ids of Lamella's columns, and nulls where they like.
+    Their files have the field ids of Lamella's columns.
     """
-    if metadata["format-version"] != 2:
+    if metadata["format-version"] not in WRITTEN_VERSIONS:
         return f"it has format version {metadata['format-version']}"
+    schema = current_schema(metadata)
+    unproven = required_fields(schema).unproven
+    if unproven is not None:
+        return f"column {unproven!r} is required, and no statistics tell whether all rows have a value there"
+    for name, field in fields_of(schema):
+        if field.get("write-default") != field.get("initial-default"):
+            return f"column {name!r} has another default for new rows than for old ones"
     fields = _FIELDS.decode(properties.get(FIELDS, "{}"))
-    for number, name, is_required in fields_of(current_schema(metadata)):
-        if is_required:
-            return f"column {name!r} is required"
-        if fields.get(number) != number:
-            return f"column {name!r} has other ids in Iceberg and in Lamella"
+    if any(fields.get(number) != number for number in ids_of(schema)):
+        name = next(name for name, field in fields_of(schema) if _differs(field, fields))
+        return f"column {name!r} has other ids in Iceberg and in Lamella"
     return ""
+
+
+def _differs(field: Json, own: Mapping[int, int]) -> bool:
+    return any(own.get(number) != number for number in ids_of({"fields": [field]}))
 
 
 def _hosted(head: Snapshot) -> str | None:

@@ -240,7 +240,8 @@ class IcebergCatalogRoutes:
     ) -> LoadedTable:
         """Return the answer of a table that Iceberg clients commit to. ``planned``: blocks know its files.
 
-        Plans have no row ids, so clients plan tables of format version 3 by themselves.
+        Tables of format version 3 are planned by the clients: Iceberg's Java library (1.12) does not take the sequence
+        number of a file from a plan, so the last changes of rows would be unknown, and lost when it moves rows.
         """
         side = _SERVER_SIDE if planned and metadata["format-version"] < _WITH_ROW_IDS else _CLIENT_SIDE
         return LoadedTable(

@@ -288,10 +288,16 @@ def read_list(data: bytes) -> list[ListedManifest]:
     ]
 
 
-def data_entry(block: Block, partition: Record, schema: Schema, columns: Collection[int] | None) -> ManifestEntry:
+def data_entry(
+    block: Block,
+    partition: Record,
+    schema: Schema,
+    columns: Collection[int] | None,
+    version: TableVersion = FORMAT,
+) -> ManifestEntry:
     found = file_statistics(block, schema, columns)
     file = DataFile.from_args(
-        _table_format_version=FORMAT,
+        _table_format_version=version,
         content=DataFileContent.DATA,
         file_path=block.location,
         file_format=FileFormat.PARQUET,
@@ -305,7 +311,7 @@ def data_entry(block: Block, partition: Record, schema: Schema, columns: Collect
         upper_bounds=found.upper_bounds or None,
     )
     return ManifestEntry.from_args(
-        _table_format_version=FORMAT, status=ManifestEntryStatus.ADDED, snapshot_id=None, data_file=file
+        _table_format_version=version, status=ManifestEntryStatus.ADDED, snapshot_id=None, data_file=file
     )
 
 

@@ -16,9 +16,15 @@ from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     MANIFEST_ENTRY_SCHEMAS,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
     ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
     ManifestFile,
-    read_manifest_list,
+    PartitionFieldSummary,
 )
 
 from lamella.snapshot.errors import ManifestError
@@ -39,10 +45,13 @@ POSITION_DELETES: Final = 1
 EQUALITY_DELETES: Final = 2
 
 _ENTRY: Final = MANIFEST_ENTRY_SCHEMAS[3]
-_STATUS, _SEQUENCE, _FILE_AT = (
+_STATUS, _SNAPSHOT, _SEQUENCE, _FILE_SEQUENCE, _FILE_AT = (
     next(at for at, field in enumerate(_ENTRY.fields) if field.name == name)
-    for name in ("status", "sequence_number", "data_file")
+    for name in ("status", "snapshot_id", "sequence_number", "file_sequence_number", "data_file")
 )
+#: A list's entry as format version 3 has it; the library reads only what version 2 has.
+_LISTED: Final = MANIFEST_LIST_FILE_SCHEMAS[3]
+_FIRST_ROW_ID: Final = next(at for at, field in enumerate(_LISTED.fields) if field.name == "first_row_id")
 _POSITIONS: Final = {field.name: at for at, field in enumerate(DATA_FILE_TYPE[3].fields)}
 #: What the library raises for damaged files.
 _DAMAGED: Final = (ValueError, EOFError, IndexError, TypeError, KeyError, OverflowError, AttributeError)
@@ -52,6 +61,7 @@ class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A live entry of a manifest. ``path`` and ``format`` as the manifest has them; ``sequence``: of its data.
 
     ``referenced``, ``offset``, ``length``: of a file of deleted rows, the data file and the place of its vector.
+    ``first_row_id``: of a data file, the id of its first row; None before format version 3.
     """
 
     path: str
@@ -67,6 +77,7 @@ class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
     referenced: str | None = None
     offset: int | None = None
     length: int | None = None
+    first_row_id: int | None = None
 
 
 class ManifestEntries:
@@ -85,7 +96,7 @@ class ManifestEntries:
         read.require(manifest_list)
         data = read.read(manifest_list)
         try:
-            return list(read_manifest_list(MemoryFile(data)))
+            return list(_read_list(data))
         except _DAMAGED as error:
             raise ManifestError(f"{manifest_list} is no manifest list: {error}", location=manifest_list) from error
 
@@ -94,10 +105,12 @@ class ManifestEntries:
 
         Whether it may be read is checked first, also if it is remembered: another table may have named it then.
 
-        What an entry inherits of the list's is the same in every list: a list names the snapshot that added it.
+        What an entry inherits of the list's is the same in every list: a list names the snapshot that added it. But row
+        ids are missing in lists from before the table had any.
         """
         read.require(manifest.manifest_path)
-        key = f"{manifest.manifest_path} {manifest.sequence_number} {manifest.partition_spec_id}"
+        inherited = manifest.sequence_number, manifest.partition_spec_id, first_row_id(manifest)
+        key = f"{manifest.manifest_path} {inherited}"
         with self._lock:
             found = self._known.get(key)
             if found is not None:
@@ -121,8 +134,49 @@ def is_of_deletes(manifest: ManifestFile) -> bool:
     return manifest.content == ManifestContent.DELETES
 
 
+def first_row_id(manifest: ManifestFile) -> int | None:
+    """Returns the id of the first row in a manifest's files that have none of their own; None: they have no row ids."""
+    found: int | None = manifest[_FIRST_ROW_ID]
+    return found
+
+
+def set_first_row_id(manifest: ManifestFile, number: int) -> None:
+    """Set what :func:`first_row_id` returns."""
+    manifest[_FIRST_ROW_ID] = number
+
+
+def _read_list(data: bytes) -> Iterator[ManifestFile]:
+    with AvroFile[ManifestFile](
+        MemoryFile(data),
+        _LISTED,
+        read_types={-1: ManifestFile, 508: PartitionFieldSummary},
+        read_enums={517: ManifestContent},
+    ) as records:
+        yield from records
+
+
+class RowIds:
+    """Numbers the rows of a manifest's data files, by the section "First Row ID Inheritance" of the specification.
+
+    ``first``: :func:`first_row_id` of the manifest. Live entries are counted in their order.
+    """
+
+    def __init__(self, first: int | None) -> None:
+        self._next = first
+
+    def of(self, own: int | None, row_count: int) -> int | None:
+        """Returns the id of the first row of the next file; ``own``: the one that its entry has."""
+        if self._next is None:
+            return None
+        if own is not None:
+            return own
+        self._next += row_count
+        return self._next - row_count
+
+
 def _live(manifest: ManifestFile, data: bytes) -> Iterator[ListedFile]:
     at = _POSITIONS
+    ids = RowIds(first_row_id(manifest))
     with AvroFile[Any](MemoryFile(data), _ENTRY) as records:
         for record in records:
             status, sequence, file = record[_STATUS], record[_SEQUENCE], record[_FILE_AT]
@@ -145,7 +199,34 @@ def _live(manifest: ManifestFile, data: bytes) -> Iterator[ListedFile]:
                 referenced=file[at["referenced_data_file"]],
                 offset=file[at["content_offset"]],
                 length=file[at["content_size_in_bytes"]],
+                first_row_id=ids.of(file[at["first_row_id"]], file[at["record_count"]]),
             )
+
+
+def whole_entries(manifest: ManifestFile, data: bytes) -> list[ManifestEntry]:
+    """Returns the live entries of a manifest with all members that format version 3 has, and what they inherit."""
+    at, ids = _POSITIONS["first_row_id"], RowIds(first_row_id(manifest))
+    found = []
+    with AvroFile[ManifestEntry](
+        MemoryFile(data),
+        _ENTRY,
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as records:
+        for entry in records:
+            if entry.status == ManifestEntryStatus.DELETED:
+                continue
+            file = entry.data_file
+            file.spec_id = manifest.partition_spec_id
+            file[at] = ids.of(file[at], file.record_count)
+            if entry.snapshot_id is None:
+                entry[_SNAPSHOT] = manifest.added_snapshot_id
+            if manifest.sequence_number == 0 or entry.status == ManifestEntryStatus.ADDED:
+                for number in (_SEQUENCE, _FILE_SEQUENCE):
+                    if entry[number] is None:
+                        entry[number] = manifest.sequence_number
+            found.append(entry)
+    return found
 
 
 class MemoryFile(InputFile):

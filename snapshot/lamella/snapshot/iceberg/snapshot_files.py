@@ -159,6 +159,9 @@ def _described(file: ListedFile, specs: _Specs) -> bytes:
     }
     if file.sort_order_id is not None:
         found["sort-order-id"] = file.sort_order_id
+    if file.first_row_id is not None:
+        # Iceberg's Java library has the second one after release 1.12; rows inherit it as their last change.
+        found |= {"first-row-id": file.first_row_id, "data-sequence-number": file.sequence}
     if file.content == EQUALITY_DELETES:
         found["equality-ids"] = file.equality_ids
     if file.content == POSITION_DELETES:

@@ -7,26 +7,46 @@ manifest with files that went is written again, with these marked as deleted; al
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from pyiceberg.io import InputFile
-from pyiceberg.manifest import ManifestFile, write_manifest, write_manifest_list
+from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.io import OutputFile
+from pyiceberg.manifest import (
+    MANIFEST_LIST_FILE_SCHEMAS,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    ManifestListWriterV2,
+    ManifestWriterV2,
+)
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
-from pyiceberg.typedef import Record
+from pyiceberg.typedef import Record, TableVersion
 
 from lamella.snapshot.errors import NotExpressible
 from lamella.snapshot.iceberg.export import data_entry
-from lamella.snapshot.iceberg.manifest_entries import ManifestEntries, MemoryFile, MemoryOutput, Read, is_of_deletes
+from lamella.snapshot.iceberg.manifest_entries import (
+    ManifestEntries,
+    MemoryOutput,
+    Read,
+    first_row_id,
+    is_of_deletes,
+    set_first_row_id,
+    whole_entries,
+)
 from lamella.snapshot.iceberg.metadata import MAIN
-from lamella.snapshot.iceberg.table_metadata import Json, current_schema, current_snapshot
+from lamella.snapshot.iceberg.table_metadata import (
+    WITH_ROW_IDS,
+    WRITTEN_VERSIONS,
+    Json,
+    current_schema,
+    current_snapshot,
+)
 from lamella.snapshot.manifest import Block, Summary
 from lamella.snapshot.schema import Schema
 from lamella.snapshot.storage import normal
 
-#: The format version of tables that Lamella's own writers may change.
-FORMAT_VERSION: Final = 2
 _COMPRESSION: Final = "deflate"
 #: Types whose partition values the library reads as others.
 _NOT_READ_EXACTLY: Final = ("double",)
@@ -62,8 +82,9 @@ def write_snapshot(
         NotExpressible: the table or a block has no form there.
         ManifestError: a manifest is damaged.
     """
-    if metadata["format-version"] != FORMAT_VERSION:
-        raise NotExpressible(f"Lamella writes tables of format version {FORMAT_VERSION}")
+    if metadata["format-version"] not in WRITTEN_VERSIONS:
+        raise NotExpressible(f"Lamella does not write tables of format version {metadata['format-version']}")
+    version: TableVersion = metadata["format-version"]
     if any(block.constants or block.deletes for block in added):
         raise NotExpressible("a block has constants or deleted rows, which such a table has in other ways")
     parent = current_snapshot(metadata)
@@ -88,22 +109,28 @@ def write_snapshot(
             listed.append(manifest)
             continue
         counts = [counts[0] + len(gone), counts[1] + sum(file.row_count for file in gone)]
-        listed.append(_without(manifest, removed, metadata, described, snapshot_id, name, read, files))
+        spec_of_it = _spec(metadata, manifest.partition_spec_id)
+        out = MemoryOutput(name("m"))
+        writer = _ManifestWriter(version, spec_of_it, described, out, snapshot_id)
+        listed.append(_without(manifest, removed, writer, read))
+        files[out.location] = out.data
     if counts[0] != len(removed):
         raise NotExpressible("the table's Iceberg metadata does not have all files that were removed")
     if added and spec is not None:
         out = MemoryOutput(name("m"))
         partition_spec = PartitionSpec.model_validate(spec)
-        with write_manifest(FORMAT_VERSION, partition_spec, described, out, snapshot_id, _COMPRESSION) as writer:
+        writer = _ManifestWriter(version, partition_spec, described, out, snapshot_id)
+        with writer:
             for block in added:
-                entry = data_entry(block, Record(), schema, None)
+                entry = data_entry(block, Record(), schema, None, version)
                 entry.data_file.spec_id = partition_spec.spec_id
                 writer.add(entry)
         files[out.location] = out.data
         listed.append(writer.to_manifest_file())
     out = MemoryOutput(name("snap"))
     parent_id = None if parent is None else parent["snapshot-id"]
-    with write_manifest_list(FORMAT_VERSION, out, snapshot_id, parent_id, sequence, _COMPRESSION) as lists:
+    next_row_id = metadata["next-row-id"] if version == WITH_ROW_IDS else None
+    with _ListWriter(version, out, snapshot_id, parent_id, sequence, next_row_id) as lists:
         lists.add_manifests(listed)
     files[out.location] = out.data
     snapshot: Json = {
@@ -112,10 +139,13 @@ def write_snapshot(
         "timestamp-ms": now_ms,
         "manifest-list": out.location,
         "schema-id": metadata["current-schema-id"],
-        "summary": _summary(parent, added, counts, total, same_rows=same_rows),
+        # Rows of new files have new ids, so who knows rows by their ids has to see them come and go.
+        "summary": _summary(parent, added, counts, total, same_rows=same_rows and next_row_id is None),
     }
     if parent_id is not None:
         snapshot["parent-snapshot-id"] = parent_id
+    if next_row_id is not None and lists.next_row_id is not None:
+        snapshot |= {"first-row-id": next_row_id, "added-rows": lists.next_row_id - next_row_id}
     updates += [
         {"action": "add-snapshot", "snapshot": snapshot},
         {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": snapshot_id},
@@ -123,37 +153,98 @@ def write_snapshot(
     return WrittenSnapshot(updates, files)
 
 
-def _without(
-    manifest: ManifestFile,
-    removed: Collection[str],
-    metadata: Json,
-    described: IcebergSchema,
-    snapshot_id: int,
-    name: Callable[[str], str],
-    read: Read,
-    files: dict[str, bytes],
-) -> ManifestFile:
-    """Write a manifest again, with files marked as deleted."""
-    spec = PartitionSpec.model_validate(
-        next(each for each in metadata["partition-specs"] if each["spec-id"] == manifest.partition_spec_id)
-    )
-    try:
-        types = [str(field.field_type) for field in spec.partition_type(described).fields]
-    except ValueError as error:
-        raise NotExpressible(f"a manifest is of a partition spec whose column was dropped: {error}") from error
-    if any(each in _NOT_READ_EXACTLY for each in types):
-        raise NotExpressible("a partition of doubles cannot be written again exactly")
-    out = MemoryOutput(name("m"))
-    source: Any = _Source(read.read(manifest.manifest_path))
-    with write_manifest(FORMAT_VERSION, spec, described, out, snapshot_id, _COMPRESSION) as writer:
-        for entry in manifest.fetch_manifest_entry(source):
-            entry.data_file.spec_id = spec.spec_id
+def _spec(metadata: Json, number: int) -> PartitionSpec:
+    return PartitionSpec.model_validate(next(each for each in metadata["partition-specs"] if each["spec-id"] == number))
+
+
+def _without(manifest: ManifestFile, removed: Collection[str], writer: _ManifestWriter, read: Read) -> ManifestFile:
+    """Write a manifest again, with files marked as deleted. The others have their row ids in their entries from now
+    on."""
+    writer.refuse_unexact()
+    with writer:
+        for entry in whole_entries(manifest, read.read(manifest.manifest_path)):
             if normal(entry.data_file.file_path) in removed:
                 writer.delete(entry)
             else:
                 writer.existing(entry)
-    files[out.location] = out.data
     return writer.to_manifest_file()
+
+
+class _ManifestWriter(ManifestWriterV2):
+    """Writes manifests of both versions. The library writes only the first, and takes entries without row ids."""
+
+    def __init__(
+        self, version: TableVersion, spec: PartitionSpec, schema: IcebergSchema, out: OutputFile, snapshot_id: int
+    ) -> None:
+        super().__init__(spec, schema, out, snapshot_id, _COMPRESSION)
+        self._version = version
+
+    @property
+    def version(self) -> TableVersion:
+        return self._version
+
+    def refuse_unexact(self) -> None:
+        """Raise NotExpressible if the partition values of entries that were read cannot be written again."""
+        try:
+            types = [str(field.field_type) for field in self._spec.partition_type(self._schema).fields]
+        except ValueError as error:
+            raise NotExpressible(f"a manifest is of a partition spec whose column was dropped: {error}") from error
+        if any(each in _NOT_READ_EXACTLY for each in types):
+            raise NotExpressible("a partition of doubles cannot be written again exactly")
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        return AvroOutputFile[ManifestEntry](
+            output_file=self._output_file,
+            file_schema=self._with_partition(self.version),
+            record_schema=self._with_partition(WITH_ROW_IDS),
+            schema_name="manifest_entry",
+            metadata=self._meta,
+        )
+
+    def to_manifest_file(self) -> ManifestFile:
+        """Return the list's entry, without row ids: the list gives them."""
+        made = super().to_manifest_file()
+        return ManifestFile(*(made[at] for at in range(len(made))), None)
+
+
+class _ListWriter(ManifestListWriterV2):
+    """Writes manifest lists of both versions. ``next_row_id``: of the table, None before version 3."""
+
+    def __init__(
+        self,
+        version: TableVersion,
+        out: OutputFile,
+        snapshot_id: int,
+        parent_id: int | None,
+        sequence: int,
+        next_row_id: int | None,
+    ) -> None:
+        super().__init__(out, snapshot_id, parent_id, sequence, _COMPRESSION)
+        self._format_version = version
+        self._meta["format-version"] = str(version)
+        self.next_row_id = next_row_id
+        if next_row_id is not None:
+            self._meta["first-row-id"] = str(next_row_id)
+
+    def __enter__(self) -> _ListWriter:
+        self._writer = AvroOutputFile[ManifestFile](
+            output_file=self._output_file,
+            record_schema=MANIFEST_LIST_FILE_SCHEMAS[WITH_ROW_IDS],
+            file_schema=MANIFEST_LIST_FILE_SCHEMAS[self._format_version],
+            schema_name="manifest_file",
+            metadata=self._meta,
+        )
+        self._writer.__enter__()
+        return self
+
+    def prepare_manifest(self, manifest_file: ManifestFile) -> ManifestFile:
+        """Return the entry. A manifest without row ids gets as many as it has live rows, whatever its entries have."""
+        made = super().prepare_manifest(manifest_file)
+        if self.next_row_id is None or made.content != ManifestContent.DATA or first_row_id(made) is not None:
+            return made
+        set_first_row_id(made, self.next_row_id)
+        self.next_row_id += (made.added_rows_count or 0) + (made.existing_rows_count or 0)
+        return made
 
 
 def _summary(
@@ -183,13 +274,3 @@ def _summary(
         "engine-name": "lamella",
     }
     return {key: str(value) for key, value in found.items()}
-
-
-class _Source:
-    """The part of pyiceberg's FileIO that reading a manifest uses."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def new_input(self, _: str) -> InputFile:
-        return MemoryFile(self._data)

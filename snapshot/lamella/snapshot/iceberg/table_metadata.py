@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lamella.snapshot.errors import CommitRequirementFailed, InvalidRequest
 from lamella.snapshot.iceberg.metadata import MAIN
@@ -21,8 +21,11 @@ Json = dict[str, Any]
 FORMAT_VERSIONS: Final = (1, 2, 3)
 DEFAULT_VERSION: Final = 2
 _FORMAT_PROPERTY: Final = "format-version"
-_WITH_SEQUENCE_NUMBERS: Final = 2
-_WITH_ROW_IDS: Final = 3
+#: The first ones whose snapshots have sequence numbers, and whose rows have ids.
+WITH_SEQUENCE_NUMBERS: Final = 2
+WITH_ROW_IDS: Final = 3
+#: Those of tables that Lamella's own writers may change.
+WRITTEN_VERSIONS: Final = (WITH_SEQUENCE_NUMBERS, WITH_ROW_IDS)
 #: Iceberg numbers partition fields from here on.
 _FIRST_PARTITION_ID: Final = 1000
 _MAX_PREVIOUS: Final = "write.metadata.previous-versions-max"
@@ -279,7 +282,7 @@ class MetadataChange:
         known = self._metadata["format-version"]
         if self._base is not None and version < known:
             raise InvalidRequest(f"Cannot downgrade v{known} table to v{version}")
-        if version >= _WITH_ROW_IDS:
+        if version >= WITH_ROW_IDS:
             self._metadata.setdefault("next-row-id", 0)
         self._set("format-version", version)
 
@@ -399,13 +402,13 @@ class MetadataChange:
             raise InvalidRequest("a snapshot has an id and a time in milliseconds")
         sequence, last = snapshot.get("sequence-number", 0), self._metadata["last-sequence-number"]
         has_parent = snapshot.get("parent-snapshot-id") is not None
-        if version >= _WITH_SEQUENCE_NUMBERS and has_parent and sequence <= last:
+        if version >= WITH_SEQUENCE_NUMBERS and has_parent and sequence <= last:
             raise InvalidRequest(
                 f"Cannot add snapshot with sequence number {sequence} older than last sequence number {last}"
             )
-        if version >= _WITH_SEQUENCE_NUMBERS and not isinstance(snapshot.get("manifest-list"), str):
+        if version >= WITH_SEQUENCE_NUMBERS and not isinstance(snapshot.get("manifest-list"), str):
             raise InvalidRequest("a snapshot has a manifest list")
-        if version >= _WITH_ROW_IDS:
+        if version >= WITH_ROW_IDS:
             self._count_rows(snapshot)
         self._metadata["last-sequence-number"] = max(last, sequence)
         self._metadata["snapshots"].append(snapshot)
@@ -671,27 +674,74 @@ def current_schema(metadata: Json) -> Json:
     return _numbered(metadata["schemas"], "schema-id", metadata["current-schema-id"], "schema")
 
 
-def fields_of(schema: Json) -> Iterator[tuple[int, str, bool]]:
-    """Yields the id and the name of each field and part, and whether it must have a value."""
+def fields_of(schema: Json) -> Iterator[tuple[str, Json]]:
+    """Yields the path and the definition of each field, those of structs in other types included."""
 
-    def below(kind: Any, name: str) -> Iterator[tuple[int, str, bool]]:
+    def below(kind: Any, name: str) -> Iterator[tuple[str, Json]]:
         if not isinstance(kind, dict):
             return
         if kind["type"] == "struct":
             for field in kind["fields"]:
                 path = f"{name}.{field['name']}" if name else field["name"]
-                yield field["id"], path, bool(field.get("required"))
+                yield path, field
                 yield from below(field["type"], path)
-        elif kind["type"] == "list":
-            yield kind["element-id"], f"{name}.element", bool(kind.get("element-required"))
-            yield from below(kind["element"], f"{name}.element")
-        else:
-            yield kind["key-id"], f"{name}.key", False  # a key has a value in Lamella, too
-            yield kind["value-id"], f"{name}.value", bool(kind.get("value-required"))
-            yield from below(kind["key"], f"{name}.key")
-            yield from below(kind["value"], f"{name}.value")
+        for part in ("element", "key", "value"):
+            if part in kind:
+                yield from below(kind[part], f"{name}.{part}")
 
     yield from below({**schema, "type": "struct"}, "")
+
+
+def ids_of(schema: Json) -> Iterator[int]:
+    """Yields the ids of all fields and parts."""
+    return _field_ids(schema["fields"])
+
+
+class RequiredFields(NamedTuple):
+    """``names``: fields that must have a value in each row, by id; a count of nulls tells whether they have.
+    ``unproven``: the path of one of which no count tells, None if there is none."""
+
+    names: dict[int, str]
+    unproven: str | None
+
+
+def required_fields(schema: Json) -> RequiredFields:
+    """Returns the fields that must have a value.
+
+    A field of a struct has a null wherever the struct is null. So counts are about rows only if all structs around it
+    are required, and a required struct needs such a field.
+    """
+    names: dict[int, str] = {}
+    unproven: list[str] = []
+
+    def below(fields: Iterable[Json], above: str, *, in_rows: bool) -> None:
+        for field in fields:
+            path, kind, is_required = f"{above}{field['name']}", field["type"], bool(field.get("required"))
+            if isinstance(kind, str):
+                if is_required and in_rows:
+                    names[field["id"]] = path
+                elif is_required:
+                    unproven.append(path)
+            elif kind["type"] == "struct":
+                known = len(names)
+                below(kind["fields"], f"{path}.", in_rows=in_rows and is_required)
+                if is_required and len(names) == known:
+                    unproven.append(path)
+            elif is_required or _requires_parts(kind):
+                unproven.append(path)
+
+    below(schema["fields"], "", in_rows=True)
+    return RequiredFields(names, unproven[0] if unproven else None)
+
+
+def _requires_parts(kind: Any) -> bool:
+    """Returns whether a part of a type must have a value; keys of maps have one anyway."""
+    if not isinstance(kind, dict):
+        return False
+    if kind["type"] == "struct":
+        return any(field.get("required") or _requires_parts(field["type"]) for field in kind["fields"])
+    parts = [part for part in ("element", "key", "value") if part in kind]
+    return any(kind.get(f"{part}-required") or _requires_parts(kind[part]) for part in parts)
 
 
 def _numbered(entries: Iterable[Json], key: str, number: int, text: str) -> Json:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from lamella.snapshot.errors import InvalidRequest, LocationRefused
-from lamella.snapshot.manifest import DeleteFile, content_hash
+from lamella.snapshot.manifest import Block, DeleteFile, content_hash
 from lamella.snapshot.manifest.block_key import Identity
 from lamella.snapshot.schema import Column
 from lamella.snapshot.source.path_values import PathValues
@@ -163,6 +163,8 @@ HOSTED: Final = PREFIX + "hosted"
 AFTER: Final = PREFIX + "after"
 #: Why only Iceberg clients write a hosted table; absent or empty if Lamella does, too.
 READ_ONLY: Final = PREFIX + "read_only"
+#: JSON: the names of columns of a hosted table that must have a value in each row, by their ids.
+REQUIRED: Final = PREFIX + "required"
 #: Why the blocks are not those of the source's current version; absent or empty if they are.
 UNREAD: Final = PREFIX + "unread"
 
@@ -170,6 +172,7 @@ UNREAD: Final = PREFIX + "unread"
 _OF_A_SNAPSHOT: Final = (VERSION, REFUSED, FIELDS, SCHEMAS, UNREAD, AFTER)
 
 _MEMBERS: Final = ("kind", "location", "catalog", "table", "path_columns", "time_zone")
+_NAMES: Final = msgspec.json.Decoder(dict[int, str])
 _SOURCE: Final = msgspec.json.Decoder(ExternalSource)  # created here: see ``snapshot.columnar.chunk``
 
 
@@ -224,6 +227,20 @@ def refuse_unwritable(properties: Mapping[str, str]) -> None:
     reason = properties.get(UNREAD) or properties.get(READ_ONLY)
     if properties.get(HOSTED) and reason:
         raise InvalidRequest(f"only Iceberg clients can write this table: {reason}")
+
+
+def refuse_nulls(properties: Mapping[str, str], blocks: Iterable[Block]) -> None:
+    """Raise InvalidRequest for a block that may have nulls in a column that Iceberg clients require."""
+    names = _NAMES.decode(properties.get(REQUIRED) or "{}") if properties.get(HOSTED) else {}
+    for block in blocks if names else ():
+        for number, name in names.items():
+            stats = block.col_stats.get(number)
+            if block.row_count and (stats is None or stats.null_count != 0):
+                raise InvalidRequest(
+                    f"column {name!r} is required in this table of Iceberg clients, and {block.location} may have nulls"
+                    " in it",
+                    column=name,
+                )
 
 
 def refuse_added(properties: Mapping[str, str]) -> None:
