@@ -82,6 +82,10 @@ chaos: $(READY)  ## kill and cut off each part of a stack under load, and tell w
 rck: $(READY)  ## run Iceberg's REST compatibility kit against a service, and count its tests (needs Maven)
 	@$(WITH_JAVA) $(BIN)/python scripts/iceberg_rck.py $(ARGS)
 
+.PHONY: pyiceberg-suite
+pyiceberg-suite: $(READY)  ## run pyiceberg's integration tests against a service (ARGS="--planning client")
+	@$(WITH_JAVA) $(BIN)/python scripts/pyiceberg_suite.py $(ARGS)
+
 .PHONY: conformance
 conformance: $(READY)  ## run test suites of other projects, and write docs/conformance.md (needs git, Maven)
 	@$(WITH_JAVA) $(BIN)/python scripts/conformance.py $(ARGS)
@@ -196,6 +200,7 @@ lock: $(READY)  ## write the locks anew from pyproject.toml (ARGS=--upgrade take
 	$(LOCK) --extra service --extra postgres --extra s3 --extra telemetry -c requirements.lock $(ARGS) -o requirements-service.lock
 	$(LOCK) --extra spark --extra s3 --extra telemetry -c requirements.lock $(ARGS) -o requirements-spark.lock
 	echo 'pyspark==4.1.*' | $(LOCK_NAMED) $(ARGS) -o requirements-iceberg-spark.lock
+	printf '%s\n' 'pyiceberg[pyarrow,pandas,polars,duckdb,s3fs,hive,sql-sqlite,pyiceberg-core]==0.12.0' 'pyspark[connect]==4.1.*' 'duckdb==1.5.*' pytest pytest-lazy-fixtures pytest-mock requests-mock fastavro 'moto[server]' pytz | $(LOCK_NAMED) $(ARGS) -o requirements-pyiceberg-suite.lock
 	printf '%s\n' 'pyspark==4.1.*' 'delta-spark==4.4.0' pydantic typer pyarrow | $(LOCK_NAMED) $(ARGS) -o requirements-delta-spark.lock
 	echo 'datafusion>=55' | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-datafusion.lock
 	echo 'ray[data]>=2.60' | $(LOCK_NAMED) -c requirements.lock $(ARGS) -o requirements-ray.lock

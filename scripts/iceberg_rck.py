@@ -21,7 +21,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import uvicorn
 
@@ -71,10 +71,10 @@ def main() -> int:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """Yield the address of an empty service in this process."""
-    settings = Settings(warehouse=str(folder / "warehouse"), log_level="error", log_requests=False)
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None))
+def serving(folder: Path, **settings: Any) -> Iterator[str]:
+    """Yield the address of an empty service in this process, by default with a warehouse in a folder."""
+    given = {"warehouse": str(folder / "warehouse"), "log_level": "error", "log_requests": False, **settings}
+    server = uvicorn.Server(uvicorn.Config(create_app(Settings(**given)), log_config=None))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],), name="service")
         thread.start()

@@ -12,12 +12,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+#: For S3.
+AWS_BUNDLE = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 
 
 def session(given: dict[str, Any]) -> SparkSession:
-    """One whose catalog ``ice`` is the service."""
+    """One whose catalog ``ice`` is the service; ``settings`` are more of them."""
     settings = {
-        "spark.jars.packages": RUNTIME,
+        "spark.jars.packages": f"{RUNTIME},{AWS_BUNDLE}" if given.get("with_s3") else RUNTIME,
         "spark.jars.ivy": given["ivy"],
         "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.ice.type": "rest",
@@ -32,6 +34,7 @@ def session(given: dict[str, Any]) -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "1",
+        **given.get("settings", {}),
     }
     builder = SparkSession.builder.master("local[2]")
     for name, value in settings.items():

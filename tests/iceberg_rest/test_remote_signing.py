@@ -201,6 +201,12 @@ def test_requests_of_iceberg_clients_are_signed(method: str, uri: str) -> None:
     assert made["Authorization"].endswith(f"Signature={signature}")
 
 
+def test_the_header_with_which_java_asks_for_a_checksum_is_signed() -> None:
+    """Amazon's SDK for Java sends it with each GET of an object, so without it Java's clients read nothing."""
+    found = sign("GET", f"{HOST}/lake/t/iceberg/x", headers={"x-amz-te": ("append-md5",)}).headers
+    assert "x-amz-te" in found["Authorization"][0].partition("SignedHeaders=")[2].partition(",")[0].split(";")
+
+
 #: What must not be signed, by the reason.
 REFUSED: dict[str, tuple[str, str]] = {
     "another table": ("GET", f"{HOST}/lake/u/x"),

@@ -63,7 +63,7 @@ def error(answer: Any) -> tuple[int, str]:
 def test_clients_are_instructed_to_let_the_service_plan(app: AppClient) -> None:
     """By the names of both versions of pyiceberg; every endpoint that is named is there."""
     config = app.get(f"{ROOT}/config", params={"warehouse": "any"}).json()
-    assert config["overrides"] == {"scan-planning-mode": "server", "rest-scan-planning-enabled": "true"}
+    assert config["defaults"] == {"scan-planning-mode": "server", "rest-scan-planning-enabled": "true"}
     for endpoint in config["endpoints"]:
         method, path = endpoint.split(" ")
         names = {"namespace": "db", "table": "t", "view": "nope"}

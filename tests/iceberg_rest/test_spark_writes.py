@@ -66,7 +66,7 @@ def test_lamella_reads_what_spark_writes(
     ]
     back = f"CALL ice.system.rollback_to_snapshot('{table}', {{}})"
     queries = [each for text in statements for each in (text, _HEAD.format(table), _ROWS.format(table))]
-    found = _requested(python, rest_url, queries, tmp_path)
+    found = requested(python, rest_url, queries, tmp_path)
     heads: dict[int, list[Any]] = {}
     for text, done, head, rows in zip(statements, found[::3], found[1::3], found[2::3], strict=True):
         assert isinstance(done, list), (text, done)
@@ -85,7 +85,7 @@ def test_lamella_reads_what_spark_writes(
         checked += 1
     assert checked >= len(heads)
     earliest = min(heads, key=lambda each: list(heads).index(each))
-    again = _requested(python, rest_url, [back.format(earliest), _ROWS.format(table)], tmp_path)
+    again = requested(python, rest_url, [back.format(earliest), _ROWS.format(table)], tmp_path)
     assert again[1] == heads[earliest]
     read = lamella.scan("true", columns=["id", "name", "day", "price"]).to_arrow()
     assert _texts(read.to_pylist()) == sorted(map(repr, heads[earliest]))
@@ -103,8 +103,9 @@ def _texts(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(map(repr, made))
 
 
-def _requested(python: Path, rest_url: str, queries: list[str], folder: Path) -> list[Any]:
-    given = {"uri": f"{rest_url}/iceberg", "ivy": str(IVY), "files": {}, "queries": queries}
+def requested(python: Path, rest_url: str, queries: list[str], folder: Path, **more: Any) -> list[Any]:
+    """What Spark answers to each query."""
+    given = {"uri": f"{rest_url}/iceberg", "ivy": str(IVY), "files": {}, "queries": queries, **more}
     done = subprocess.run(
         [python, str(PROGRAM)],
         input=json.dumps(given),

@@ -18,7 +18,7 @@ from lamella.service.history.history import trusted_manifests
 from lamella.service.iceberg.hosted import HostedTable, HostedTables, is_of_client
 from lamella.snapshot.errors import InvalidRequest, NotExpressible
 from lamella.snapshot.iceberg.filter import IcebergResiduals, filter_for
-from lamella.snapshot.iceberg.metadata import MAIN
+from lamella.snapshot.iceberg.metadata import MAIN, is_pyiceberg, require_known_constants
 from lamella.snapshot.iceberg.scan_plan import blocks_of
 from lamella.snapshot.iceberg.table_metadata import Json
 from lamella.snapshot.iceberg.wire import PlanTableScan
@@ -54,13 +54,22 @@ class HostedScans:
         self._files: OrderedDict[str, SnapshotFiles] = OrderedDict()
 
     def plan(
-        self, record: TableRecord, table: HostedTable, request: PlanTableScan, max_tests: int | None = None
+        self,
+        record: TableRecord,
+        table: HostedTable,
+        request: PlanTableScan,
+        max_tests: int | None = None,
+        *,
+        user_agent: str = "",
     ) -> Iterator[bytes]:
         """Return the members of a complete plan as JSON, piece by piece.
 
+        ``user_agent``: the client, as it names itself.
+
         Raises:
             InvalidRequest: no such snapshot, or an invalid filter (its subclasses).
-            NotExpressible: a range of snapshots, or a partition value without a form in JSON.
+            NotExpressible: a range of snapshots, a partition value without a form in JSON, or values of folders that
+                the client would read wrongly.
             ManifestError, ObjectNotFound, StoreError: a manifest cannot be read.
             NotNow: it takes more than ``max_tests``.
         """
@@ -70,12 +79,14 @@ class HostedScans:
         snapshot = _snapshot(metadata, request.snapshot_id)
         if snapshot is None:
             return iter((b'"file-scan-tasks":[]',))
-        found = self._snapshot_files(record, metadata, snapshot)
+        found = self._snapshot_files(record, metadata, snapshot, nulls=not is_pyiceberg(user_agent))
         pointer: SnapshotPointer | None = None
         if table.is_registered and snapshot["snapshot-id"] == metadata.get("current-snapshot-id"):
             pointer = table.record.pointer
         else:
             pointer = self._registered(record, snapshot["snapshot-id"])
+        with trusted_manifests():
+            require_known_constants(self._warehouse.head(pointer or record.pointer), user_agent)
         if pointer is None:
             left = _ALL if request.filter is None else msgspec.json.encode(request.filter)
             return _members(found, dict.fromkeys(found.files, left))
@@ -111,9 +122,9 @@ class HostedScans:
             raise NotExpressible("the table has blocks that are not in its Iceberg metadata")
         return matches
 
-    def _snapshot_files(self, record: TableRecord, metadata: Json, snapshot: Json) -> SnapshotFiles:
-        """Return the files of a snapshot, which never change."""
-        key = f"{record.table_id} {snapshot['manifest-list']}"
+    def _snapshot_files(self, record: TableRecord, metadata: Json, snapshot: Json, *, nulls: bool) -> SnapshotFiles:
+        """Return the files of a snapshot, which never change. ``nulls``: whether partitions may have some."""
+        key = f"{record.table_id} {nulls} {snapshot['manifest-list']}"
         with self._lock:
             found = self._files.get(key)
             if found is not None:
@@ -121,7 +132,7 @@ class HostedScans:
                 return found
         from lamella.snapshot.iceberg.snapshot_files import snapshot_files
 
-        found = snapshot_files(metadata, snapshot, self._hosted.manifests, self._hosted.reader_of(record))
+        found = snapshot_files(metadata, snapshot, self._hosted.manifests, self._hosted.reader_of(record), nulls=nulls)
         with self._lock:
             self._files[key] = found
             while len(self._files) > _SNAPSHOTS or (

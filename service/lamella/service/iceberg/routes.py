@@ -138,8 +138,8 @@ class IcebergCatalogRoutes:
         if request.query_params.get("warehouse") == EXPORTS_WAREHOUSE:
             return json_response(EXPORTS_CONFIG)
         config = IcebergConfig(
-            defaults={},
-            overrides=dict(_SERVER_SIDE),
+            defaults=dict(_SERVER_SIDE),  # which a client may change for tables with metadata files of clients
+            overrides={},
             endpoints=(*ENDPOINTS, SIGN_ENDPOINT) if self._access.signs else ENDPOINTS,
             idempotency_key_lifetime=f"PT{self._idempotency_ttl_s}S",
         )

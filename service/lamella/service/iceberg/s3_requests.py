@@ -63,8 +63,8 @@ _ACTIONS: Final = (
 )
 #: Headers of S3 that a client may send. Others copy objects, give rights to others, or change retention.
 _KNOWN: Final = re.compile(
-    r"x-amz-(?:content-sha256|checksum-[a-z0-9-]+|sdk-checksum-algorithm|decoded-content-length|trailer|mp-object-size"
-    r"|request-payer|storage-class|meta-[!-~]+|server-side-encryption(?:-[a-z0-9-]+)?)"
+    r"x-amz-(?:content-sha256|checksum-[a-z0-9-]+|sdk-checksum-algorithm|decoded-content-length|trailer|te"
+    r"|mp-object-size|request-payer|storage-class|meta-[!-~]+|server-side-encryption(?:-[a-z0-9-]+)?)"
 )
 #: The service sets these itself.
 _OWN: Final = frozenset({"x-amz-date", "x-amz-security-token", "authorization"})

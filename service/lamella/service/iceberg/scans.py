@@ -241,7 +241,7 @@ class IcebergScans:
         """
         table = self._hosted.table(record)
         if table is not None:
-            members = self._hosted_scans.plan(record, table, request, max_tests)
+            members = self._hosted_scans.plan(record, table, request, max_tests, user_agent=user_agent)
             return self._completed(members, f"{_WITHOUT_ID}{record.pointer.snapshot_id}")
         if request.start_snapshot_id is not None or request.end_snapshot_id is not None:
             return self._incremental(record, request, max_tests, user_agent)

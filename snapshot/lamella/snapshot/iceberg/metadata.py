@@ -85,20 +85,32 @@ def constant_columns(head: Snapshot) -> frozenset[tuple[int, ...]]:
     return frozenset(columns_in(head.schema, columns) for columns in known)
 
 
+def is_pyiceberg(user_agent: str) -> bool:
+    """Return whether a client names itself as pyiceberg does."""
+    return user_agent.startswith("PyIceberg/")
+
+
 def require_client(head: Snapshot, user_agent: str) -> None:
     """Raise NotExpressible if a client does not read the constants or the deletion vectors of the snapshot as what they
     are.
 
-    pyiceberg (0.12) keeps values of partitions in plans as JSON has them. A date stays text, which equals no date. Of a
-    file of deletion vectors it applies all, to the data files that the file's own footer names.
+    Of a file of deletion vectors, pyiceberg (0.12) applies all, to the data files that the file's own footer names.
     """
-    if not user_agent.startswith("PyIceberg/"):
-        return
-    if head.summary.deletes_count:
+    if is_pyiceberg(user_agent) and head.summary.deletes_count:
         raise NotExpressible(
             "pyiceberg would apply deletion vectors that are not in the plan: read an export of the table",
             features=[DELETES],
         )
+    require_known_constants(head, user_agent)
+
+
+def require_known_constants(head: Snapshot, user_agent: str) -> None:
+    """Raise NotExpressible if a client does not read the constants of the snapshot as what they are.
+
+    pyiceberg (0.12) keeps values of partitions in plans as JSON has them. A date stays text, which equals no date.
+    """
+    if not is_pyiceberg(user_agent):
+        return
     leaves = head.schema.by_id()
     columns = sorted({column for columns in constant_columns(head) for column in columns})
     name = next((leaves[column].name for column in columns if is_text_in_json(leaves[column].dtype)), None)

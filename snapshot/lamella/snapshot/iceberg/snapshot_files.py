@@ -49,15 +49,18 @@ class SnapshotFiles(msgspec.Struct, frozen=True):
     delete_files: tuple[bytes, ...]
 
 
-def snapshot_files(metadata: Json, snapshot: Json, manifests: ManifestEntries, read: Read) -> SnapshotFiles:
-    """Returns the files of a snapshot of a table.
+def snapshot_files(
+    metadata: Json, snapshot: Json, manifests: ManifestEntries, read: Read, *, nulls: bool = True
+) -> SnapshotFiles:
+    """Returns the files of a snapshot of a table. ``nulls`` False: files with a null in their partition have an empty
+    one.
 
     Raises:
         ManifestError: a list or a manifest is damaged.
         NotExpressible: a partition value has no form in JSON.
         ObjectNotFound, StoreError: one of them cannot be read.
     """
-    specs = _Specs(metadata)
+    specs = _Specs(metadata, nulls=nulls)
     data: list[ListedData] = []
     described: dict[str, bytes] = {}
     deletes: list[ListedDeletes] = []
@@ -111,9 +114,12 @@ def _positions(deletes: Sequence[ListedDeletes]) -> tuple[int, ...]:
 class _Specs:
     """The partition specs of a table."""
 
-    def __init__(self, metadata: Json) -> None:
+    def __init__(self, metadata: Json, *, nulls: bool) -> None:
         self._specs = {each["spec-id"]: each for each in metadata["partition-specs"]}
-        self._schemas = [current_schema(metadata), *reversed(metadata["schemas"])]
+        # The current schema may lack a column of an old spec.
+        schemas = [current_schema(metadata), *reversed(metadata["schemas"])]
+        self._schemas = [IcebergSchema.model_validate(each) for each in schemas]
+        self._nulls = nulls
         self._types: dict[int, list[Any]] = {}
 
     def is_unpartitioned(self, spec_id: int) -> bool:
@@ -121,7 +127,7 @@ class _Specs:
 
     def values(self, spec_id: int, partition: Sequence[Any]) -> list[Any]:
         """Return the partition values in JSON's form. Raises NotExpressible."""
-        if not partition:
+        if not partition or (not self._nulls and None in partition):
             return []
         if spec_id not in self._types:
             self._types[spec_id] = self._result_types(spec_id)
@@ -136,14 +142,14 @@ class _Specs:
     def _result_types(self, spec_id: int) -> list[Any]:
         if spec_id not in self._specs:
             raise ManifestError(f"the table has no partition spec {spec_id}")
-        for schema in self._schemas:  # the current schema may lack a column of an old spec
-            try:
-                spec = PartitionSpec.model_validate(self._specs[spec_id])
-                found = spec.partition_type(IcebergSchema.model_validate(schema))
-            except ValueError:
-                continue
-            return [field.field_type for field in found.fields]
-        raise NotExpressible(f"no schema of the table has the columns of the partition spec {spec_id}")
+        fields = PartitionSpec.model_validate(self._specs[spec_id]).fields
+        return [field.transform.result_type(self._column_type(field.source_id)) for field in fields]
+
+    def _column_type(self, column: int) -> Any:
+        for schema in self._schemas:
+            if column in schema.field_ids:
+                return schema.find_type(column)
+        raise NotExpressible(f"no schema of the table has the column {column} of a partition spec")
 
 
 def _described(file: ListedFile, specs: _Specs) -> bytes:
