@@ -22,8 +22,9 @@ from lamella.client.http import Table as LamellaTable
 from lamella.client.jobs.context import JobContext
 from lamella.client.jobs.rewrite import Bounds, purge
 from lamella.client.rewrite.engine import SerialEngine
-from lamella.snapshot.errors import InvalidRequest, NotExpressible
-from lamella.snapshot.schema.evolution import AddCheck, AddColumn, RenameColumn, SetNullable
+from lamella.snapshot.errors import InvalidRequest, LamellaError, NotExpressible
+from lamella.snapshot.schema import Column
+from lamella.snapshot.schema.evolution import AddCheck, AddColumn, RenameColumn
 
 IDS = pa.table({"id": pa.array(range(10), pa.int64())})
 
@@ -59,6 +60,7 @@ class ConvertedHistory(History):
         self._columns: list[str] = []
         self._rows: list[tuple[int, ...]] = []
         self._past: list[tuple[int, list[tuple[int, ...]]]] = []
+        self._ids = None
         lake.create_table(name, schema=pa.schema({"id": pa.int64()}))
         table = lake.table(name)
         for step in range(100, 112):
@@ -71,7 +73,7 @@ class ConvertedHistory(History):
                 table.evolve([RenameColumn(column=self._columns[0], name=f"r{step}")])
                 self._columns[0] = f"r{step}"
         purge(JobContext(lake=lake, table=name, engine=SerialEngine()), Bounds(min_deleted_share=0.0))
-        self.ids = [entry.snapshot_id for entry in table.snapshots()]
+        self.snapshot_ids = [entry.snapshot_id for entry in table.snapshots()]
         self.rows_before = table.scan().to_arrow()
         table.convert_to_iceberg()
         self._table = catalog.load_table(name)
@@ -81,13 +83,13 @@ def test_random_commits_before_and_after_a_conversion_leave_the_rows_that_they_s
     lake: Lamella, catalog: Catalog, name: str
 ) -> None:
     """Lamella's rows, deletions and columns, then commits of both sides; by all readers after each commit."""
-    for seed in range(5):
+    for seed in range(8):
         history = ConvertedHistory(catalog, f"{name}_{seed}", random.Random(seed), lake)
         history.check(lake)
-        for step in range(10):
+        for step in range(12):
             history.change(step)
             history.check(lake)
-        past = lake.table(f"{name}_{seed}").scan(snapshot_id=history.ids[0]).to_arrow()
+        past = lake.table(f"{name}_{seed}").scan(snapshot_id=history.snapshot_ids[0]).to_arrow()
         assert sorted(map(repr, past.to_pylist())) == sorted(map(repr, history.rows_before.to_pylist()))
 
 
@@ -154,6 +156,32 @@ def test_what_the_table_had_stays(catalog: Catalog, name: str, numbers: LamellaT
     assert next(iter(numbers.snapshots())).operation == "convert"
 
 
+def test_a_required_column_stays_required_until_a_client_changes_it(lake: Lamella, catalog: Catalog, name: str) -> None:
+    """Neither side writes a null before that, and both sides do afterwards."""
+    columns = [Column(name="id", type="int64", nullable=False), Column(name="s", type="string")]
+    lake.create_table(name, schema=columns)
+    table = lake.table(name)
+    table.append(pa.table({"id": pa.array([1, 2], pa.int64()), "s": ["a", None]}))
+    table.convert_to_iceberg()
+    loaded = catalog.load_table(name)
+    assert [field.required for field in loaded.schema().fields] == [True, False]
+    null = pa.table({"id": pa.array([None], pa.int64()), "s": ["b"]})
+    with pytest.raises(LamellaError, match="id"):
+        table.append(null)
+    with pytest.raises(ValueError, match="id"):
+        loaded.append(null)
+    loaded.append(pa.table({"id": [3], "s": ["c"]}, schema=loaded.schema().as_arrow()))
+    with loaded.update_schema() as schema:
+        schema.make_column_optional("id")
+    loaded.append(null)
+    table.append(null)
+    wanted = [1, 2, 3, None, None]
+    loaded = catalog.load_table(name)
+    for found in (table, loaded, StaticTable.from_metadata(loaded.metadata_location)):
+        assert sorted(found.scan().to_arrow()["id"].to_pylist(), key=repr) == sorted(wanted, key=repr)
+    assert table.scan("id IS NULL").to_arrow().num_rows == 2
+
+
 def test_nothing_changes_in_a_dry_run(catalog: Catalog, name: str, numbers: LamellaTable) -> None:
     """It returns what would be converted, or the error."""
     before = numbers.info().snapshot_id
@@ -164,17 +192,11 @@ def test_nothing_changes_in_a_dry_run(catalog: Catalog, name: str, numbers: Lame
         change.set_properties(a="b")
 
 
-def without_nulls(table: LamellaTable) -> None:
-    """Make the column required."""
-    table.evolve([SetNullable(column="id", nullable=False)])
-
-
 @pytest.mark.parametrize(
     ("change", "error", "reason"),
     [
         (lambda table: table.delete("id = 3"), NotExpressible, "has deleted rows"),
         (lambda table: table.evolve([AddCheck(name="low", condition="id < 99")]), NotExpressible, "constraint 'low'"),
-        (without_nulls, NotExpressible, "column 'id' is required"),
         (lambda table: table.evolve([AddColumn(name="u", type="uint32")]), NotExpressible, "unsigned"),
         (lambda table: table.evolve([AddColumn(name="n", type="int64", default="7")]), NotExpressible, "default"),
         (lambda table: table.create_branch("audit"), InvalidRequest, "has branches"),
@@ -191,6 +213,14 @@ def test_a_table_that_would_be_wrong_afterwards_is_refused(
         with pytest.raises(error, match=reason):
             numbers.convert_to_iceberg(dry_run=dry_run)
     assert numbers.info() == before
+
+
+def test_required_parts_of_lists_are_refused(lake: Lamella, name: str) -> None:
+    """No statistics tell whether clients write nulls there."""
+    element = Column(name="element", type="int64", nullable=False)
+    lake.create_table(name, schema=[Column(name="l", type="list", fields=(element,))])
+    with pytest.raises(NotExpressible, match="column 'l' is required"):
+        lake.table(name).convert_to_iceberg()
 
 
 def test_rows_that_arrive_during_a_conversion_are_in_the_table(

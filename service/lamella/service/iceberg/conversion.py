@@ -17,7 +17,7 @@ from lamella.service.http.admission import read_json
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse, answered, finished
 from lamella.service.http.mutations import Mutations
 from lamella.service.http.routing import ServedOperation, require_json
-from lamella.service.iceberg.hosted import HostedTables, read_only_reason
+from lamella.service.iceberg.hosted import HostedTables, writing_properties
 from lamella.service.process.threads import Threads
 from lamella.service.tables.names import LocationRules
 from lamella.snapshot.delete_policy import DELETE_MODE
@@ -37,7 +37,6 @@ from lamella.snapshot.source import (
     HOSTED,
     IDENTITY,
     LOCATION,
-    READ_ONLY,
     UNREAD,
     VERSION,
     Evolution,
@@ -143,7 +142,7 @@ class Conversions:
         }
         steps = self._evolution(record, head, properties)
         properties |= steps.properties
-        properties[READ_ONLY] = read_only_reason(metadata, properties)
+        properties |= writing_properties(metadata, properties)
 
         def step(base: SnapshotPointer) -> CommitResult:
             if base.snapshot_id != record.pointer.snapshot_id:
@@ -203,21 +202,26 @@ class Conversions:
         )
 
     def _evolution(self, record: TableRecord, head: Snapshot, properties: dict[str, str]) -> Evolution:
-        """Return the changes of columns after which the table has Iceberg's types, such as int32 for int16.
+        """Return the changes of columns after which the table has those of its Iceberg metadata: int32 for int16, and
+        all of them nullable.
 
         Raises NotExpressible if a column has no such type.
         """
+        from lamella.snapshot.iceberg.conversion import nullable_columns
+
         found = self._reader.iceberg_change(
             properties[LOCATION], properties, self._rules.of(record.namespace, record.table_id)
         )
         assert found is not None  # noqa: S101  # a metadata file has the delete files of itself
+        first = nullable_columns(head)
+        seen = self._warehouse.seen_after(record.pointer, [first] if first else [])
         try:
-            steps = evolution(head, properties, found[0])
+            steps = evolution(seen, properties, found[0])
         except InvalidSchema as error:
             raise NotExpressible(f"the columns are others in Iceberg: {error.message}") from error
         if steps.rereads:
             raise NotExpressible("the columns are others in Iceberg, with which all files would be read again")
-        return steps
+        return msgspec.structs.replace(steps, steps=(first, *steps.steps)) if first else steps
 
 
 class ConversionRoutes:

@@ -24,11 +24,12 @@ from lamella.snapshot.iceberg.export import (
     written_with,
 )
 from lamella.snapshot.iceberg.metadata import NAME_MAPPING, require_named
-from lamella.snapshot.iceberg.table_metadata import Json
+from lamella.snapshot.iceberg.table_metadata import Json, required_fields
 from lamella.snapshot.iceberg.types import schema_json
 from lamella.snapshot.manifest import DELETES, Block, Snapshot
 from lamella.snapshot.schema import Column
-from lamella.snapshot.source import FIELDS
+from lamella.snapshot.schema.evolution import SetNullable
+from lamella.snapshot.source import FIELDS, SCHEMAS
 
 _SEQUENCE_NUMBER: Final = 1
 
@@ -54,13 +55,13 @@ def require_convertible(head: Snapshot) -> None:
     if head.schema.checks:
         name = head.schema.checks[0].name
         raise NotExpressible(f"Iceberg clients would not obey the constraint {name!r}: drop it first", constraint=name)
-    for column in _values(head.schema.columns):
-        if not column.nullable:
-            raise NotExpressible(
-                f"column {column.name!r} is required, and Lamella does not write Iceberg tables with required columns:"
-                " make it nullable first (lamella schema nullable)",
-                column=column.name,
-            )
+    unproven = required_fields(_schema(head)).unproven
+    if unproven is not None:
+        raise NotExpressible(
+            f"column {unproven!r} is required, and no statistics would tell whether Iceberg clients write nulls there:"
+            " make it nullable first (lamella schema nullable)",
+            column=unproven,
+        )
 
 
 def write_manifests(
@@ -103,7 +104,7 @@ def first_metadata(
 ) -> Json:
     """Returns the metadata of a table with one snapshot, whose manifest list is written by ``put``.
 
-    Its only schema is the current one: the name mapping has the names in older files.
+    It has the schemas of older files, too, by which they are read if a client brings them back.
     """
     manifests = list(manifests)
     listed = [each for found in manifests for each in found.listed]
@@ -122,23 +123,59 @@ def first_metadata(
     )
     own = {key: text for key, text in head.properties.items() if not key.startswith("lamella.") and key != DELETE_MODE}
     properties = {**own, NAME_MAPPING: found["properties"][NAME_MAPPING]}
-    return {**found, "schemas": [schema_json(head.schema)], "properties": properties}
+    older = [each for each in found["schemas"] if each["schema-id"] != head.schema.schema_id]
+    return {**found, "schemas": [*older, _schema(head)], "properties": properties}
+
+
+def nullable_columns(head: Snapshot) -> tuple[SetNullable, ...]:
+    """Returns the changes that make all columns nullable, which they are in tables of Iceberg clients: what is required
+    there is checked by the metadata's schema, which clients change."""
+    return tuple(
+        SetNullable(column=path, nullable=True) for path, column in _placed(head.schema.columns) if not column.nullable
+    )
+
+
+def _schema(head: Snapshot) -> Json:
+    """Returns the table's schema in Iceberg's form, with its required columns."""
+    found = schema_json(head.schema)
+    return {**found, "fields": _required(found["fields"], head.schema.columns)}
+
+
+def _required(fields: Iterable[Json], columns: Iterable[Column]) -> list[Json]:
+    made = []
+    for field, column in zip(fields, columns, strict=True):
+        kind = field["type"]
+        if column.dtype.name == "struct":
+            kind = {**kind, "fields": _required(kind["fields"], column.fields)}
+        elif column.dtype.name == "list":
+            (element,) = _required([{"type": kind["element"]}], column.fields)
+            kind = {**kind, "element": element["type"], "element-required": element["required"]}
+        elif column.dtype.name == "map":
+            key, value = _required([{"type": kind["key"]}, {"type": kind["value"]}], column.fields)
+            kind = {**kind, "key": key["type"], "value": value["type"], "value-required": value["required"]}
+        made.append({**field, "type": kind, "required": not column.nullable})
+    return made
 
 
 def column_properties(head: Snapshot) -> dict[str, str]:
-    """Returns the property of the table which says that its columns have the same ids in Iceberg.
+    """Returns the properties of the table which say that its columns and schemas have the same ids in Iceberg.
 
-    Which schema of Iceberg is which of the table is left to be compared, since the types may differ.
+    The current schema is left to be compared, since its types may differ; nobody writes files with older ones.
     """
-    fields = {column.id: column.id for column in _columns(head.schema.columns)}
-    return {FIELDS: msgspec.json.encode(fields).decode()}
+    fields = {column.id: column.id for schema in head.history for column in _columns(schema.columns)}
+    schemas = {schema.schema_id: schema.schema_id for schema in head.history[:-1]}
+    return {FIELDS: msgspec.json.encode(fields).decode(), SCHEMAS: msgspec.json.encode(schemas).decode()}
 
 
-def _values(columns: Iterable[Column]) -> Iterator[Column]:
-    """Yield the columns that could have nulls: all but the keys of maps."""
+def _placed(columns: Iterable[Column], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Column]]:
+    """Yield the columns that could have nulls, with their paths: all but the keys of maps."""
     for column in columns:
-        yield column
-        yield from _values(column.fields[1:] if column.dtype.name == "map" else column.fields)
+        here = (*above, column.name)
+        yield here, column
+        if column.dtype.name == "map":
+            yield from _placed(column.fields[1:], here)
+        else:
+            yield from _placed(column.fields, here)
 
 
 def _columns(columns: Iterable[Column]) -> Iterator[Column]:
