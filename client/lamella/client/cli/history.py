@@ -119,7 +119,7 @@ def list_branches(session: Session, table: str) -> None:
         session.emit(wire.BranchList(branches=found))
         return
     print_table(
-        ["branch", "snapshot", "number", "of", "rows", "from", "fast-forward"],
+        ["branch", "snapshot", "number", "of", "rows", "from", "fast-forward", "iceberg"],
         [
             (
                 each.name,
@@ -129,6 +129,7 @@ def list_branches(session: Session, table: str) -> None:
                 each.row_count,
                 "" if each.fork_number is None else each.fork_number,
                 "possible" if each.can_fast_forward else "",
+                each.iceberg_snapshot_id or "",
             )
             for each in found
         ],

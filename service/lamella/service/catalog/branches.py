@@ -49,7 +49,8 @@ _SELECT_DROPPED: Final = (
     .order_by(tables.c.table_id)
 )
 _LOCK_DROPPED: Final = select(tables.c.table_id).where(_this, ~_live, ~sql.is_main).with_for_update()
-_DROP: Final = update(tables).where(_this, _live, ~sql.is_main).values(dropped_at_ms=bindparam("now_ms"))
+#: Drops a live branch.
+DROP: Final = update(tables).where(_this, _live, ~sql.is_main).values(dropped_at_ms=bindparam("now_ms"))
 _DROP_NAMED: Final = (
     update(tables)
     .where(_live, tables.c.branch_of == bindparam("id"), tables.c.name == bindparam("branch"))
@@ -95,6 +96,30 @@ _POINT: Final = (
 )
 
 
+def insert_branch(connection: Connection, branch: BranchRecord, source: HistoryEntry, namespace_id: int) -> None:
+    """Add a branch with the history that leads to ``source``, which the caller has locked.
+
+    Raises IntegrityError, which ends the transaction, if a branch has the name.
+    """
+    record = branch.record
+    row = {
+        "table_id": record.table_id,
+        "namespace_id": namespace_id,
+        "name": record.name,
+        "location": record.location,
+        "version": record.version,
+        "pointer": json_text(record.pointer),
+        "created_at_ms": record.created_at_ms,
+        "branch_of": record.main_id,
+        "fork_seq": branch.fork_seq,
+        "max_idle_ms": branch.max_idle_ms,
+    }
+    connection.execute(sql.INSERT_TABLE, row)
+    # Of another branch's own history, the part that leads to the snapshot comes along.
+    copy = {"to_id": record.table_id, "from_id": source.table_id}
+    connection.execute(_COPY_ROWS, {**copy, "first_seq": branch.fork_seq, "last_seq": source.seq})
+
+
 class SqlBranches(SqlQuotas, SqlExpiry):
     """The part of :class:`~lamella.service.catalog.port.Catalog` for branches."""
 
@@ -134,27 +159,12 @@ class SqlBranches(SqlQuotas, SqlExpiry):
                 )
             if replace:
                 connection.execute(_DROP_NAMED, {"id": main_id, "branch": record.name, "now_ms": now_ms})
-            row = {
-                "table_id": record.table_id,
-                "namespace_id": namespace_id,
-                "name": record.name,
-                "location": record.location,
-                "version": source.seq,
-                "pointer": json_text(source.pointer),
-                "created_at_ms": record.created_at_ms,
-                "branch_of": main_id,
-                "fork_seq": branch.fork_seq,
-                "max_idle_ms": branch.max_idle_ms,
-            }
             try:
-                connection.execute(sql.INSERT_TABLE, row)
+                insert_branch(connection, branch, source, namespace_id)
             except IntegrityError as error:
                 raise AlreadyExists(
                     f"the table has a branch {branch.name!r}; set `replace` to replace it", branch=branch.name
                 ) from error
-            # Of another branch's own history, the part that leads to the snapshot comes along.
-            copy = {"to_id": record.table_id, "from_id": source.table_id}
-            connection.execute(_COPY_ROWS, {**copy, "first_seq": branch.fork_seq, "last_seq": source.seq})
 
     def fork_seq(self, table_id: str) -> int | None:
         for row in self._rows(_FORK, {"id": table_id}):
@@ -167,7 +177,7 @@ class SqlBranches(SqlQuotas, SqlExpiry):
 
     def drop_branch(self, record: TableRecord, *, now_ms: int, remember: StoredAnswer | None = None) -> None:
         with self._transaction(remember) as connection:
-            if connection.execute(_DROP, {"id": record.table_id, "now_ms": now_ms}).rowcount != 1:
+            if connection.execute(DROP, {"id": record.table_id, "now_ms": now_ms}).rowcount != 1:
                 raise no_branch(record.namespace, record.name)
 
     def fast_forward(

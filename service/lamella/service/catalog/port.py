@@ -41,6 +41,7 @@ from lamella.service.catalog.records import (
     PruneRateRow,
     RecordedBounds,
     RecordedFilter,
+    RefChanges,
     ScheduleRecord,
     Scopes,
     StoredAnswer,
@@ -455,6 +456,7 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
         guard: CommitGuard | None = None,
         remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
         unchanged: Mapping[str, int] | None = None,
+        refs: RefChanges | None = None,
     ) -> bool:
         """Make ``entry`` current if the table is still at version ``entry.seq - 1``.
 
@@ -462,7 +464,8 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
         tables, by id, has another version, or was dropped. ``branch_of``: the table of a branch. ``required``: only if
         this snapshot is still in the history; otherwise raises SnapshotExpired. ``guard``: only if no clean-up deleted
         meanwhile what the commit uses; otherwise raises Unavailable. Raises QuotaExceeded if the table would exceed a
-        quota, whatever others commit at the same time.
+        quota, whatever others commit at the same time. ``refs``: what happens to other branches and tags of the table;
+        returns False, or raises CommitConflict, if one of them is no longer as it was.
         """
 
     def advance_all(
@@ -471,6 +474,7 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
         *,
         remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
         unchanged: Mapping[str, int] | None = None,
+        refs: Sequence[RefChanges] = (),
     ) -> bool:
         """Make several snapshots current, of a table each, or none of them. Returns and raises as :meth:`advance`."""
 

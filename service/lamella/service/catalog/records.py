@@ -308,6 +308,29 @@ class PointerSwap(msgspec.Struct, frozen=True, kw_only=True):
     guard: CommitGuard | None = None
 
 
+class NewBranch(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch with a first snapshot of its own, ``entry``, which follows ``source``. ``guard``: as of a swap."""
+
+    branch: BranchRecord
+    source: HistoryEntry
+    entry: HistoryEntry
+    guard: CommitGuard
+
+
+class RefChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to the other branches and the tags of a table together with a commit to it.
+
+    ``dropped``: ids of branches. ``dropped_tags``: only those that are still at their snapshot.
+    """
+
+    swaps: tuple[PointerSwap, ...] = ()
+    created: tuple[NewBranch, ...] = ()
+    dropped: tuple[str, ...] = ()
+    tags: tuple[TagRecord, ...] = ()
+    dropped_tags: tuple[TagRecord, ...] = ()
+    now_ms: int = 0
+
+
 class FeedbackRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The blocks in which readers found no row for one filter of a table.
 

@@ -23,6 +23,7 @@ from lamella.service.catalog.records import (
     CommitGuard,
     HistoryEntry,
     PointerSwap,
+    RefChanges,
     StoredAnswer,
     TableRecord,
     main_name,
@@ -30,6 +31,7 @@ from lamella.service.catalog.records import (
     no_namespace,
     no_table,
 )
+from lamella.service.catalog.refs import change_refs, tables_to_lock
 from lamella.service.catalog.schedules import SqlSchedules
 from lamella.service.catalog.schema import idempotency, secrets
 from lamella.service.catalog.session import (
@@ -356,9 +358,11 @@ class SqlCatalog(
         guard: CommitGuard | None = None,
         remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
         unchanged: Mapping[str, int] | None = None,
+        refs: RefChanges | None = None,
     ) -> bool:
         swap = PointerSwap(table_id=table_id, entry=entry, branch_of=branch_of, required=required, guard=guard)
-        return self.advance_all([swap], remember=remember, unchanged=unchanged)
+        with_refs = () if refs is None else (refs,)
+        return self.advance_all([swap], remember=remember, unchanged=unchanged, refs=with_refs)
 
     def advance_all(
         self,
@@ -366,19 +370,25 @@ class SqlCatalog(
         *,
         remember: StoredAnswer | Sequence[StoredAnswer] | None = None,
         unchanged: Mapping[str, int] | None = None,
+        refs: Sequence[RefChanges] = (),
     ) -> bool:
+        swaps = [*swaps, *(each for change in refs for each in change.swaps)]
         changed = {swap.table_id: swap.entry.seq - 1 for swap in swaps}
         # A clean-up of the table's files locks its row, so a commit to a branch does, too.
         shared: dict[str, int | None] = {swap.branch_of: None for swap in swaps if swap.branch_of is not None}
+        dropped, needed = tables_to_lock(refs)
+        shared |= dict.fromkeys((*dropped, *needed))
         versions = {**shared, **(unchanged or {}), **changed}
         try:
             with self._transaction(remember) as connection:
                 quotas = self._lock_quotas(connection, changed)
-                if len(versions) > 1 and not _lock_versions(connection, versions, changed):
+                if len(versions) > 1 and not _lock_versions(connection, versions, changed.keys() | dropped):
                     raise LostRace
                 # The check of a quota counts the tables that were swapped before.
                 for some in ([swap] for swap in swaps) if quotas else (swaps,):
                     _swap(connection, some, quotas)
+                for change in refs:
+                    change_refs(connection, change, quotas)
         except LostRace:
             return False
         return True

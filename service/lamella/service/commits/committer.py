@@ -14,14 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from lamella.service.catalog import Catalog, CommitGuard, HistoryEntry, TableRecord
 from lamella.service.commits.blocks import Added, AddedBlocks, FileChecker, check_request, duplicate, once, replaced
 from lamella.service.commits.group import GroupCommit
-from lamella.service.commits.queue import BlockChange, CheckedRead, CommitQueue, MakeAnswer, Step
+from lamella.service.commits.queue import BlockChange, CheckedRead, CommitQueue, MakeAnswer, MakeRefs, Step
 from lamella.service.commits.transactions import MakeResponse, TableChange, Transactions
 from lamella.service.config.settings import Settings
 from lamella.service.history.history import History, schema_info, trusted_manifests
@@ -68,6 +68,16 @@ from lamella.snapshot.wire import (
 _LOCAL_WRITERS: Final = 2
 #: Threads that write the snapshots of transactions to a remote store, which they wait for most of the time.
 _REMOTE_WRITERS: Final = 32
+
+
+class TableStep(NamedTuple):
+    """A step of one of several tables. ``name``: the table's, as the request has it."""
+
+    name: str
+    record: TableRecord
+    step: Callable[[SnapshotPointer], CommitResult]
+    guard: CommitGuard | None
+    refs: MakeRefs | None
 
 
 class Committer:
@@ -457,31 +467,37 @@ class Committer:
         *,
         required: HistoryEntry | None = None,
         guard: CommitGuard | None = None,
+        refs: MakeRefs | None = None,
     ) -> Pending:
         """Queue a commit that has a snapshot of its own, such as a schema change or a rollback.
 
         ``step`` writes the snapshot that follows a base. It is called again with a newer base if another process
         commits first; its errors are the answer. ``required``: only while this snapshot is in the history. ``guard``:
-        made before the objects that the step uses were written, if it uses any.
+        made before the objects that the step uses were written, if it uses any. ``refs``: see
+        :class:`~lamella.service.commits.queue.Step`.
         """
-        change = Step(idempotency_key=idempotency_key, answer=answer, step=step, required=required, guard=guard)
+        change = Step(
+            idempotency_key=idempotency_key, answer=answer, step=step, required=required, guard=guard, refs=refs
+        )
         return Pending(self._submit(table, change, 0))
 
     def steps_together(
         self,
-        steps: Sequence[tuple[str, TableRecord, Callable[[SnapshotPointer], CommitResult], CommitGuard | None]],
+        steps: Sequence[TableStep],
         idempotency_key: IdempotencyKey,
         response: MakeResponse,
     ) -> StoredResponse:
-        """Commit a snapshot to each of several tables, all or nothing; each with its table's name, and its guard.
+        """Commit a snapshot to each of several tables, all or nothing.
 
         Raises as :meth:`transaction`; the errors of a step count as those of a commit.
         """
         changes = [
             TableChange(
-                name, record.table_id, Step(idempotency_key=idempotency_key, answer=_result, step=step, guard=guard)
+                each.name,
+                each.record.table_id,
+                Step(idempotency_key=idempotency_key, answer=_result, step=each.step, guard=each.guard, refs=each.refs),
             )
-            for name, record, step, guard in steps
+            for each in steps
         ]
         deadline_s = time.monotonic() + begin_within_s(self._deadline_s)
         done = self._transactions.commit(changes, idempotency_key, deadline_s=deadline_s, response=response)

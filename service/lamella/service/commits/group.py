@@ -14,7 +14,7 @@ from typing import Final, cast
 
 import msgspec
 
-from lamella.service.catalog import Catalog, CommitGuard, HistoryEntry, TableRecord, main_name
+from lamella.service.catalog import Catalog, CommitGuard, HistoryEntry, RefChanges, TableRecord, main_name
 from lamella.service.commits.queue import BlockChange, Entry, Step
 from lamella.service.history.history import history_entry, trusted_manifests
 from lamella.service.http.idempotency import StoredResponse, replay_of
@@ -237,7 +237,8 @@ class GroupCommit:
         first = group[0]
         if isinstance(first.change, Step):
             result = first.change.step(base)
-            return Attempt(result, [(first, result)], [], first.change.required)
+            refs = None if first.change.refs is None else first.change.refs(result)
+            return Attempt(result, [(first, result)], [], first.change.required, refs)
         if any(entry.change.changes_blocks for entry in group if isinstance(entry.change, BlockChange)):
             # A commit of an Iceberg client may have come since the request was checked.
             properties = self._warehouse.head(base).properties
@@ -310,6 +311,7 @@ class GroupCommit:
                 guard=msgspec.structs.replace(guard, since_ms=since_ms, adds_files=attempt.adds_files),
                 remember=rows,
                 unchanged=unchanged,
+                refs=attempt.refs,
             )
         except OutcomeUnknown:
             # An entry in the history was committed, with its answer; the others may still be committed.
@@ -413,11 +415,13 @@ class Attempt:
         applied: list[tuple[Waiting, CommitResult]],
         refused: list[tuple[Waiting, LamellaError]],
         required: HistoryEntry | None,
+        refs: RefChanges | None = None,
     ) -> None:
         self.result = result
         self.applied = applied
         self.refused = refused
         self.required = required
+        self.refs = refs
         self.stored_response: list[StoredResponse] = []
 
     @property

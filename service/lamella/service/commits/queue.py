@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from cachetools import LRUCache
 
-from lamella.service.catalog import CommitGuard, HistoryEntry
+from lamella.service.catalog import CommitGuard, HistoryEntry, RefChanges
 from lamella.service.http.idempotency import IdempotencyKey
 from lamella.service.telemetry.tracing import SpanContext
 from lamella.snapshot.errors import OutcomeUnknown, Unavailable
@@ -31,6 +31,10 @@ _APPEND: Final = "append"
 
 #: Makes the body of a caller's answer; ``added`` and ``removed`` of the result are those of the caller.
 MakeAnswer = Callable[[CommitResult], msgspec.Struct]
+
+
+#: Makes what happens to other branches and tags together with a commit.
+MakeRefs = Callable[[CommitResult], RefChanges]
 
 
 class CheckedRead(msgspec.Struct, frozen=True):
@@ -110,7 +114,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     ``step`` writes the snapshot that follows a base, and is called again if the swap was lost. ``required``: only if
     this snapshot is still in the history. ``guard``: the state of clean-ups before the objects that
-    the step uses were checked or written.
+    the step uses were checked or written. ``refs``: called after each ``step``; returns what happens to other branches
+    and tags of the table at the same time.
     """
 
     idempotency_key: IdempotencyKey
@@ -118,6 +123,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     step: Callable[[SnapshotPointer], CommitResult]
     required: HistoryEntry | None = None
     guard: CommitGuard | None = None
+    refs: MakeRefs | None = None
 
     @property
     def adds_files(self) -> bool:

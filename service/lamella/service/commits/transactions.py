@@ -197,7 +197,8 @@ class Transactions:
                 return TableNotFound("the table was dropped", table_id=each.table_id)
             try:
                 before = earlier.get(each.table_id)
-                if before is not None and before.record.version == record.version:
+                is_same = before is not None and before.record.version == record.version
+                if before is not None and is_same and before.attempt.refs is None:
                     return before
                 if not self._group.unswept([entry], guard):
                     entry.answered.result()
@@ -233,9 +234,11 @@ class Transactions:
         self, prepared: Mapping[str, _Prepared], stored_response: StoredResponse, unchanged: Mapping[str, int]
     ) -> bool:
         """Make the snapshots current; False if another commit came first to one of the tables."""
-        swaps = []
+        swaps, refs = [], []
         for table_id, (record, guard, attempt) in prepared.items():
             assert attempt.result is not None  # noqa: S101  # what was refused is an error
+            if attempt.refs is not None:
+                refs.append(attempt.refs)
             # A clean-up may have run since objects were written that are older than this attempt.
             own = min([guard.since_ms, *attempt.wrote_since_ms])
             swaps.append(
@@ -248,7 +251,7 @@ class Transactions:
             )
         with self._traces.span("commit swap", {"lamella.tables": len(swaps)}):
             try:
-                return self._catalog.advance_all(swaps, remember=stored_response.stored, unchanged=unchanged)
+                return self._catalog.advance_all(swaps, remember=stored_response.stored, unchanged=unchanged, refs=refs)
             except OutcomeUnknown:
                 # All entries are in the histories, or none.
                 if self._group.is_in_history(swaps[0].table_id, swaps[0].entry.pointer.snapshot_id):

@@ -38,6 +38,7 @@ from lamella.snapshot.source import (
     HOSTED,
     LOCATION,
     REFUSED,
+    SNAPSHOT,
     UNREAD,
     VERSION,
     Difference,
@@ -150,8 +151,11 @@ def plan_refresh(
     pointer: SnapshotPointer,
     head: Snapshot,
     request: RefreshTable,
+    *,
+    snapshot_id: int | None = None,
 ) -> RefreshPlan:
-    """List the source of a table and compare; opens no data file.
+    """List the source of a table and compare; opens no data file. ``snapshot_id``: of an Iceberg table; None: the
+    current one.
 
     Raises:
         InvalidRequest: the table has no source, or one that cannot be followed, or that lists no file any more.
@@ -168,7 +172,7 @@ def plan_refresh(
         source = msgspec.structs.replace(source, location=normal(request.location))
     if request.hive is not None and source.kind != "hive":
         raise InvalidRequest("hive is only for tables of a Hive Metastore")
-    state = reader.read(source, head.properties, allowed, request.hive)
+    state = reader.read(source, head.properties, allowed, request.hive, snapshot_id=snapshot_id)
     if _may_be_unmounted(source, state, request) and head.summary.block_count and not request.allow_empty:
         raise InvalidRequest(
             f"{source.location} lists no Parquet file, and the table has {head.summary.block_count}; if that is so, "
@@ -359,8 +363,12 @@ class External:
                         unchanged=head.summary.block_count,
                     )
                     return answered(self._catalog, idempotency_key, same)
-            allowed = self._rules.of(record.namespace, table_id)
-            plan = plan_refresh(self._warehouse, self._reader, allowed, record.pointer, head, request)
+            allowed = self._rules.of(record.namespace, record.main_id)
+            number = head.properties.get(SNAPSHOT)
+            snapshot_id = None if number is None else int(number)
+            plan = plan_refresh(
+                self._warehouse, self._reader, allowed, record.pointer, head, request, snapshot_id=snapshot_id
+            )
             if request.mode == "dry_run":
                 return answered(self._catalog, idempotency_key, plan.expected(record.pointer.snapshot_id))
             guard, outcome = self._read(record, plan, request, watch)
@@ -391,29 +399,39 @@ class External:
         more: MoreProperties,
         *,
         rereads: bool,
+        snapshot_id: int | None = None,
+        columns_of: Snapshot | None = None,
     ) -> tuple[Callable[[SnapshotPointer], CommitResult], CommitGuard]:
         """Return the step that brings an Iceberg table to another metadata file, all or nothing, and its guard.
 
         ``operation``: of its snapshot. ``more``: further properties of it. ``rereads``: every file is opened. Raises as
-        :meth:`refresh`.
+        :meth:`refresh`. Of a branch, ``snapshot_id`` is what it is brought to, ``columns_of`` the current snapshot of
+        its table, and ``head`` its own with the columns of that.
         """
         mode: SourceMode = "full" if rereads else "incremental"
         request = RefreshTable(location=location, allow_empty=True, strict=True, mode=mode)
         with self._watched(record.table_id) as watch:
             allowed = self._rules.of(record.namespace, record.main_id)
-            plan = None if rereads else self._change_plan(record, head, location, allowed)
+            plan = None if rereads else self._change_plan(record, head, location, allowed, snapshot_id)
             if plan is None:
-                plan = plan_refresh(self._warehouse, self._reader, allowed, record.pointer, head, request)
+                plan = plan_refresh(
+                    self._warehouse, self._reader, allowed, record.pointer, head, request, snapshot_id=snapshot_id
+                )
             guard, outcome = self._read(record, plan, request, watch)
-        return self._step(record, plan, outcome, operation, more), guard
+        return self._step(record, plan, outcome, operation, more, columns_of), guard
 
     def _change_plan(
-        self, record: TableRecord, head: Snapshot, location: str, allowed: AllowedLocations
+        self,
+        record: TableRecord,
+        head: Snapshot,
+        location: str,
+        allowed: AllowedLocations,
+        snapshot_id: int | None,
     ) -> RefreshPlan | None:
         """Return the plan that only looks at what changed since the table's metadata file; None: there is none."""
         if head.properties.get(UNREAD) or head.properties.get(REFUSED, "0") != "0":
             return None
-        found = self._reader.iceberg_change(location, head.properties, allowed)
+        found = self._reader.iceberg_change(location, head.properties, allowed, snapshot_id)
         source = source_of(head.properties)
         if found is None or source is None:
             return None
@@ -441,8 +459,8 @@ class External:
     ) -> tuple[CommitGuard, Outcome]:
         """Return the guard of a refresh, made before files were read, and what it commits."""
         locations = [file.location for file in plan.to_read]
-        guard = self._catalog.guard(record.table_id, locations, since_ms=self._clock())
-        taken = self._taken(record.table_id, plan, request, watch)
+        guard = self._catalog.guard(record.main_id, locations, since_ms=self._clock())
+        taken = self._taken(record.main_id, plan, request, watch)
         compares = request.mode == "full" or plan.difference.unsure
         outcome = outcome_of(self._warehouse, record.pointer, plan, taken, is_full=compares)
         self._file_checker.refuse(outcome.refused, all_or_nothing=plan.strict or outcome.storage_failed)
@@ -485,6 +503,7 @@ class External:
         outcome: Outcome,
         operation: str,
         more: MoreProperties = lambda _: {},
+        columns_of: Snapshot | None = None,
     ) -> Callable[[SnapshotPointer], CommitResult]:
         """Return the step that writes the next snapshot, if the base still has the blocks of the plan."""
         prepared: list[Sequence[SegmentRef]] = []
@@ -492,8 +511,8 @@ class External:
         def step(base: SnapshotPointer) -> CommitResult:
             self._require_same(record.pointer, base, plan)
             if not prepared:
-                versions = self._warehouse.seen_after(base, plan.evolution.steps)
-                prepared.append(self._warehouse.prepare(record.table_id, versions, outcome.blocks))
+                versions = self._warehouse.seen_after(base, plan.evolution.steps, columns_of)
+                prepared.append(self._warehouse.prepare(record.main_id, versions, outcome.blocks))
             properties = dict(outcome.properties)
             if plan.head.properties.get(HOSTED):
                 properties[AFTER] = base.snapshot_id
@@ -506,6 +525,7 @@ class External:
                 operation=operation,
                 properties=properties,
                 schemas=plan.evolution.steps,
+                columns_of=columns_of,
                 now_ms=self._clock(),
             )
 

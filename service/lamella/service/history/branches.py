@@ -35,7 +35,7 @@ from lamella.service.tables.names import check_name
 from lamella.snapshot.errors import InvalidRequest, SnapshotExpired, Unavailable
 from lamella.snapshot.ids import Ids
 from lamella.snapshot.manifest import SnapshotPointer
-from lamella.snapshot.source import HOSTED, KIND
+from lamella.snapshot.source import HOSTED, KIND, SNAPSHOT, refuse_branch_change
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.warehouse.commits import CHERRY_PICK
 from lamella.snapshot.wire import (
@@ -128,10 +128,12 @@ class Branches:
         return stored_response
 
     def drop(self, table: TableRecord, name: str, idempotency_key: IdempotencyKey) -> StoredResponse:
-        """Drop a branch. Raises InvalidRequest (``main``), BranchNotFound."""
+        """Drop a branch. Raises InvalidRequest (``main``, or a branch of Iceberg clients), BranchNotFound."""
         if name == MAIN:
             raise InvalidRequest("main is the table itself; drop the table", branch=name)
         record = self._branch(table, name)
+        with trusted_manifests():
+            refuse_branch_change(self._warehouse.head(record.pointer).properties)
         stored_response = idempotency_key.store_as(204)
         self._catalog.drop_branch(record, now_ms=self._clock(), remember=stored_response.stored)
         return stored_response
@@ -142,11 +144,12 @@ class Branches:
         """Make a branch's current snapshot that of ``table``, which is a table or another one of its branches.
 
         Raises:
-            InvalidRequest: both are the same.
+            InvalidRequest: both are the same, or one is of a table that has a source or Iceberg clients.
             BranchNotFound: there is no such branch.
             CommitConflict: ``table`` has commits that the branch does not have.
             QuotaExceeded, Unavailable.
         """
+        self._refuse_followers(self._main(table))
         for _ in range(_TRIES):
             source = self._branch(table, request.to)
             if source.table_id == table.table_id:
@@ -224,7 +227,7 @@ class Branches:
         with trusted_manifests():
             properties = self._warehouse.head(main.pointer).properties
         if properties.get(HOSTED):
-            raise InvalidRequest("this is a table of Iceberg clients: create and write its branches by one of them")
+            raise InvalidRequest("this is a table of Iceberg clients: create and move its branches by one of them")
         if properties.get(KIND):
             raise InvalidRequest("the table follows a source outside of Lamella, so it has no branches of its own")
 
@@ -247,18 +250,22 @@ class Branches:
 
     def _info(self, record: TableRecord, main: TableRecord, branch: BranchRecord | None = None) -> BranchInfo:
         with trusted_manifests():
-            summary = self._warehouse.head(record.pointer).summary
+            head = self._warehouse.head(record.pointer)
+        of_iceberg = head.properties.get(SNAPSHOT)
         return BranchInfo(
             name=MAIN if branch is None else branch.name,
             snapshot_id=record.pointer.snapshot_id,
             timestamp_ms=record.pointer.timestamp_ms,
             number=record.version,
-            row_count=summary.row_count,
-            block_count=summary.block_count,
+            row_count=head.summary.row_count,
+            block_count=head.summary.block_count,
             created_at_ms=record.created_at_ms,
             fork_number=None if branch is None else branch.fork_seq,
             max_idle_ms=None if branch is None else branch.max_idle_ms,
-            can_fast_forward=branch is not None and self._is_ahead(record, main, record.table_id),
+            can_fast_forward=of_iceberg is None
+            and branch is not None
+            and self._is_ahead(record, main, record.table_id),
+            iceberg_snapshot_id=of_iceberg,
         )
 
     def _is_ahead(self, record: TableRecord, main: TableRecord, history_id: str) -> bool:

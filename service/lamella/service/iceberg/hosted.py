@@ -21,12 +21,15 @@ import msgspec
 from cachetools import LRUCache
 from structlog.typing import FilteringBoundLogger
 
-from lamella.service.catalog import Catalog, CommitGuard, TableRecord
-from lamella.service.commits.committer import Committer
+from lamella.service.catalog import BRANCH_SIGN, Catalog, CommitGuard, TableRecord
+from lamella.service.commits.committer import Committer, TableStep
+from lamella.service.commits.queue import MakeRefs
 from lamella.service.commits.transactions import error_of
 from lamella.service.external.external import External
 from lamella.service.history.history import history_entry, trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending, StoredResponse, answered, finished
+from lamella.service.iceberg.hosted_refs import HostedRefs, has_other_refs, read_or_reason, reason_of
+from lamella.service.iceberg.registered import is_of_client
 from lamella.service.maintenance.iceberg_files import ICEBERG_FOLDER
 from lamella.service.tables.names import LocationRules, check_name
 from lamella.snapshot.concurrency import SingleFlight
@@ -99,8 +102,6 @@ _METADATA_FOLDER: Final = "write.metadata.path"
 _JSON: Final = msgspec.json.Decoder(dict[str, Any])
 _FIELDS: Final = msgspec.json.Decoder(dict[int, int])
 _CREATE: Final = "assert-create"
-#: How often a commit's files are read before its table is left unread, if the storage fails.
-_READING_TRIES: Final = 3
 #: How often Lamella's changes are published before a load gives up, while others commit.
 _PUBLISHING_TRIES: Final = 8
 #: Memory for metadata files, and the largest file that is kept there.
@@ -119,7 +120,6 @@ _NOT_CHECKED: Final = "no commit of an Iceberg client has followed since its fil
 _BEING_READ: Final = "its files are being registered"
 #: The parts of the metadata that the blocks and columns depend on.
 _OF_ROWS: Final = ("current-snapshot-id", "schemas", "current-schema-id")
-_MAX_REASON: Final = 1_000
 #: Codes of errors after which a commit is tried again on the next snapshot.
 _RETRIED: Final = frozenset({CommitConflict.code, DuplicateBlock.code, SchemaConflict.code})
 
@@ -139,6 +139,7 @@ class _Change(NamedTuple):
     written: str
     step: Callable[[SnapshotPointer], CommitResult]
     guard: CommitGuard | None
+    refs: MakeRefs | None = None
 
 
 class HostedTables:
@@ -168,6 +169,7 @@ class HostedTables:
         self._ids = ids
         self._clock = clock
         self._log = log
+        self._refs = HostedRefs(catalog=catalog, warehouse=warehouse, external=external, ids=ids, clock=clock, log=log)
         self._publishing = SingleFlight()
         self._manifests: ManifestEntries | None = None
         self._lock = threading.Lock()
@@ -180,17 +182,23 @@ class HostedTables:
         commit to it.
 
         Raises:
-            NotExpressible: what they changed has no form in Iceberg.
+            NotExpressible: what they changed has no form in Iceberg, or it is a branch.
             Unavailable: others change the table all the time.
         """
-        if _hosted(self._head(record.pointer)) is None:
+        if self.location_of(record) is None:
             return None
         record, head, location = self._published(record)
         return HostedTable(record, location, head.summary.block_count > 0 and not head.properties.get(UNREAD))
 
     def location_of(self, record: TableRecord) -> str | None:
-        """Return the metadata file of a table, without what Lamella's writers changed since; None as :meth:`table`."""
-        return _hosted(self._head(record.pointer))
+        """Return the metadata file of a table, without what Lamella's writers changed since; None as :meth:`table`.
+
+        Raises NotExpressible for a branch.
+        """
+        location = _hosted(self._head(record.pointer))
+        if location is not None:
+            _refuse_branch(record)
+        return location
 
     def _published(self, record: TableRecord) -> tuple[TableRecord, Snapshot, str]:
         """Return a table whose metadata file has all changes, its snapshot and that file."""
@@ -427,7 +435,7 @@ class HostedTables:
             if not prepared:
                 return answered(self._catalog, key, msgspec.Raw(b"{}"))
             try:
-                steps = [(table, each.record, each.step, each.guard) for table, each in prepared]
+                steps = [TableStep(table, each.record, each.step, each.guard, each.refs) for table, each in prepared]
                 return self._committer.steps_together(steps, key, lambda _: key.store_as(200, msgspec.Raw(b"{}")))
             except TransactionConflict as error:
                 self.discard(*written)
@@ -560,7 +568,7 @@ class HostedTables:
             if location is None:
                 self.discard(written)
             raise
-        if properties.get(UNREAD):
+        if properties.get(UNREAD) or has_other_refs(metadata):
             self._register_files(record)
         return stored
 
@@ -683,25 +691,23 @@ class HostedTables:
             def more(properties: dict[str, str]) -> dict[str, str]:
                 return writing_properties(metadata, properties)
 
-            for tries_left in reversed(range(_READING_TRIES)):
-                try:
-                    step, guard = self._external.changed_to(record, head, location, operation, more, rereads=rereads)
-                    break
-                except Unavailable:
-                    raise
-                except LamellaError as error:
-                    if isinstance(error, StoreError) and tries_left:
-                        continue  # the storage may only have failed once
-                    self._log.info("an Iceberg commit cannot be read", table=record.name, reason=error.message)
-                    step = self._pointer_step(record, location, metadata, error, operation)
-                    break
-        return _Change(record, location, step, guard)
+            read = read_or_reason(
+                lambda: self._external.changed_to(record, head, location, operation, more, rereads=rereads)
+            )
+            if isinstance(read, LamellaError):
+                self._log.info("an Iceberg commit cannot be read", table=record.name, reason=read.message)
+                step = self._pointer_step(record, location, metadata, read, operation)
+            else:
+                step, guard = read
+        before = None if location == head.properties[LOCATION] else self.metadata(head.properties[LOCATION])
+        refs = self._refs.following(record, head, before, metadata, location, rereads=rereads)
+        return _Change(record, location, step, guard, refs)
 
     def _queued(self, change: _Change, key: IdempotencyKey) -> Pending:
         def answer(_: CommitResult) -> IcebergPointer:
             return IcebergPointer(metadata_location=change.written)
 
-        return self._committer.alone(change.record, change.step, answer, key, guard=change.guard)
+        return self._committer.alone(change.record, change.step, answer, key, guard=change.guard, refs=change.refs)
 
     def _pointer_step(
         self, record: TableRecord, location: str, metadata: Json, error: LamellaError | None, operation: str
@@ -735,11 +741,6 @@ class HostedTables:
 def _folder(metadata: Json) -> str:
     """Return the folder of metadata files and manifests."""
     return str(metadata["properties"].get(_METADATA_FOLDER) or f"{metadata['location']}/metadata").rstrip("/")
-
-
-def is_of_client(head: Snapshot) -> bool:
-    """Return whether a snapshot is the one that has its metadata file: others have come after it otherwise."""
-    return (head.prev_snapshot_id or "") == head.properties.get(AFTER, "")
 
 
 def writing_properties(metadata: Json, properties: Mapping[str, str]) -> dict[str, str]:
@@ -785,17 +786,17 @@ def _require_hosted(record: TableRecord, head: Snapshot) -> str:
             f"{record.namespace}.{record.name} was not created by an Iceberg client: write it by Lamella's interfaces,"
             " or convert it (lamella tables convert-to-iceberg)"
         )
+    _refuse_branch(record)
     return location
 
 
-def reason_of(error: LamellaError) -> str:
-    """Return why a commit cannot be read, in a sentence; the first refused file stands for all."""
-    refused = error.details.get("refused")
-    if refused:
-        first = refused[0]
-        path, reason = (first["path"], first["reason"]) if isinstance(first, Mapping) else (first.path, first.reason)
-        return f"{path}: {reason}"[:_MAX_REASON]
-    return error.message[:_MAX_REASON] or error.code
+def _refuse_branch(record: TableRecord) -> None:
+    """Raise NotExpressible for a branch: it is a ref in the metadata of its table, which clients load."""
+    if record.branch_of is not None:
+        table, _, branch = record.name.partition(BRANCH_SIGN)
+        raise NotExpressible(
+            f"{branch} is a branch in the metadata of {record.namespace}.{table}: load that table, and use its branch"
+        )
 
 
 def operation_of(before: Json, after: Json) -> str:

@@ -15,16 +15,16 @@ import msgspec
 
 from lamella.service.catalog import Catalog, TableRecord
 from lamella.service.history.history import trusted_manifests
-from lamella.service.iceberg.hosted import HostedTable, HostedTables, is_of_client
+from lamella.service.iceberg.hosted import HostedTable, HostedTables
+from lamella.service.iceberg.registered import RegisteredSnapshots
 from lamella.snapshot.errors import InvalidRequest, NotExpressible
 from lamella.snapshot.iceberg.filter import IcebergResiduals, filter_for
 from lamella.snapshot.iceberg.metadata import MAIN, is_pyiceberg, require_known_constants
 from lamella.snapshot.iceberg.scan_plan import blocks_of
 from lamella.snapshot.iceberg.table_metadata import Json
 from lamella.snapshot.iceberg.wire import PlanTableScan
-from lamella.snapshot.manifest import FEATURES, Snapshot, SnapshotPointer
+from lamella.snapshot.manifest import FEATURES, SnapshotPointer
 from lamella.snapshot.prune.result import PruneResult
-from lamella.snapshot.source import UNREAD, VERSION
 from lamella.snapshot.warehouse import Warehouse
 from lamella.snapshot.wire import PruneRequest
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:  # pyiceberg is loaded when it is used
 #: Snapshots whose files stay in memory.
 _SNAPSHOTS: Final = 16
 _FILES: Final = 500_000
-#: Snapshots of the history that are looked at for the one of an Iceberg snapshot.
-_STEPS: Final = 50
 _ALL: Final = b"true"
 
 Note = Callable[[TableRecord, PlanTableScan, PruneResult], None]
@@ -45,10 +43,10 @@ class HostedScans:
     """Plans scans; every method blocks. ``note`` is called for each plan that blocks have decided."""
 
     def __init__(self, *, catalog: Catalog, warehouse: Warehouse, hosted: HostedTables, note: Note) -> None:
-        self._catalog = catalog
         self._warehouse = warehouse
         self._hosted = hosted
         self._note = note
+        self._registered = RegisteredSnapshots(catalog, warehouse)
         self._lock = Lock()
         #: By the location of the manifest list, the one used last at the end.
         self._files: OrderedDict[str, SnapshotFiles] = OrderedDict()
@@ -84,7 +82,8 @@ class HostedScans:
         if table.is_registered and snapshot["snapshot-id"] == metadata.get("current-snapshot-id"):
             pointer = table.record.pointer
         else:
-            pointer = self._registered(record, snapshot["snapshot-id"])
+            entry = self._registered.at(record, snapshot["snapshot-id"])
+            pointer = None if entry is None else entry.pointer
         with trusted_manifests():
             require_known_constants(self._warehouse.head(pointer or record.pointer), user_agent)
         if pointer is None:
@@ -140,19 +139,6 @@ class HostedScans:
             ):
                 self._files.popitem(last=False)
         return found
-
-    def _registered(self, record: TableRecord, number: int) -> SnapshotPointer | None:
-        """Return the snapshot of Lamella that has the files of an Iceberg snapshot; None if it is not found."""
-        with trusted_manifests():
-            for entry in self._catalog.history(record.table_id, before_seq=record.version + 1, limit=_STEPS):
-                if _is_of(self._warehouse.head(entry.pointer), number):
-                    return entry.pointer
-        return None
-
-
-def _is_of(head: Snapshot, number: int) -> bool:
-    has_version = head.properties.get(VERSION, "").endswith(f"#{number}")
-    return has_version and is_of_client(head) and not head.properties.get(UNREAD)
 
 
 def _snapshot(metadata: Json, number: int | None) -> Json | None:

@@ -88,7 +88,9 @@ class IcebergFiles:
         dropped = {each.record.table_id: each for each in self._catalog.dropped_before(now_ms + 1)}
         for table_id in self._catalog.tables_with_files():
             try:
-                yield self._catalog.table_by_id(table_id)
+                record = self._catalog.table_by_id(table_id)
+                if record.branch_of is None:  # the metadata of a table names the files of its branches
+                    yield record
             except TableNotFound:
                 if table_id in dropped and not dropped[table_id].removal_scheduled:
                     yield dropped[table_id].record

@@ -427,9 +427,12 @@ class Vacuum:
         branches = [each.record for each in self._catalog.branches(record.table_id)]
         gone: list[HistoryEntry] = []
         is_enabled = True
+        listed = self._of_iceberg(record)
         for head in (record, *branches):
             entries = self._catalog.whole_history(head.table_id)
-            retention, decisions = self._decide(head, entries, request, now_ms, others=(record, *branches))
+            retention, decisions = self._decide(
+                head, entries, request, now_ms, others=(record, *branches), listed=listed
+            )
             going = {decision.version.seq for decision in decisions if decision.expires}
             if behind is None:
                 if request.execute and going:
@@ -472,7 +475,8 @@ class Vacuum:
         """
         main = self._main(record)
         others = (main, *(each.record for each in self._catalog.branches(main.table_id)))
-        return self._decide(record, entries, VacuumRequest(), self._clock(), others=others)[1]
+        listed = self._of_iceberg(main)
+        return self._decide(record, entries, VacuumRequest(), self._clock(), others=others, listed=listed)[1]
 
     def purge_dropped(self, request: VacuumRequest) -> VacuumAnswer:
         """Do one part of the clean-up of dropped tables whose grace period is over. Raises as :meth:`vacuum`."""
@@ -679,8 +683,12 @@ class Vacuum:
         now_ms: int,
         *,
         others: Sequence[TableRecord],
+        listed: AbstractSet[str],
     ) -> tuple[Retention, tuple[Decision, ...]]:
-        """Return the decisions on the snapshots of a table or branch; ``others``: the branches of the table."""
+        """Return the decisions on the snapshots of a table or branch.
+
+        ``others``: the branches of the table. ``listed``: the snapshots in its Iceberg metadata.
+        """
         with trusted_manifests():
             properties = self._warehouse.head(record.pointer).properties
         retention = read_retention(properties, self._retention)
@@ -694,7 +702,7 @@ class Vacuum:
             enabled=retention.enabled,
         )
         tags = _by_snapshot((tag.snapshot_id, tag.name) for tag in self._catalog.tags(record.table_id, now_ms=now_ms))
-        for snapshot_id in self._of_iceberg(properties, entries):
+        for snapshot_id in self._with_files_of(entries, listed):
             tags = {**tags, snapshot_id: [*tags.get(snapshot_id, ()), "a snapshot in the Iceberg metadata"]}
         for other in others:
             # A fast-forward needs it, to see that one continues the other.
@@ -707,15 +715,22 @@ class Vacuum:
         leases = _by_snapshot((lease.snapshot_id, lease.owner) for lease in active_leases)
         return retention, decide(history, retention, tags=tags, leases=leases, now_ms=now_ms)
 
-    def _of_iceberg(self, properties: Mapping[str, str], entries: Sequence[HistoryEntry]) -> list[str]:
-        """Return the snapshots of a table of Iceberg clients that its metadata has, too: their blocks are in use."""
+    def _of_iceberg(self, main: TableRecord) -> set[str]:
+        """Return the Iceberg snapshots in the metadata of a table of Iceberg clients; of other tables, none."""
+        with trusted_manifests():
+            properties = self._warehouse.head(main.pointer).properties
         if not properties.get(HOSTED):
-            return []
+            return set()
         metadata = msgspec.json.decode(self._store.read(properties[LOCATION]), type=_Listed)
-        numbers = {str(each.snapshot_id) for each in metadata.snapshots}
+        return {str(each.snapshot_id) for each in metadata.snapshots}
+
+    def _with_files_of(self, entries: Sequence[HistoryEntry], listed: AbstractSet[str]) -> list[str]:
+        """Return the snapshots of a table or branch that have the blocks of Iceberg snapshots: these are in use."""
+        if not listed:
+            return []
         with trusted_manifests():
             found = ((entry, self._warehouse.head(entry.pointer).properties.get(VERSION, "")) for entry in entries)
-            return [entry.pointer.snapshot_id for entry, version in found if version.rpartition("#")[2] in numbers]
+            return [entry.pointer.snapshot_id for entry, version in found if version.rpartition("#")[2] in listed]
 
     def _owned(self, record: TableRecord) -> str:
         """Return the table's folder, which must be the one that this warehouse gives it."""

@@ -320,6 +320,33 @@ def seen_with_changes(base: Snapshot, changes: Sequence[SchemaChange | AllowExtr
     return _same_snapshot(base, evolved_snapshot(base, changes, **_nowhere(base), base_schema_id=None))
 
 
+def seen_with_columns_of(base: Snapshot, other: Snapshot) -> Snapshot:
+    """Returns a snapshot of a branch as it would be with the columns and the cluster key of another one, as
+    :func:`seen_with_changes`.
+
+    Raises:
+        SchemaConflict: the columns of ``other`` do not continue those of ``base``.
+    """
+    if other.history[: len(base.history)] != base.history:
+        raise SchemaConflict(
+            "the columns of the branch are not those that the table has or had",
+            schema_id=other.schema.schema_id,
+            snapshot_id=base.snapshot_id,
+        )
+    seen = msgspec.structs.replace(
+        base,
+        schema=other.schema,
+        schemas=other.schemas,
+        summary=seen_summary(base.schema, other.schema, base.summary),
+        block_schema_ids=msgspec.UNSET if len(other.history) == 1 else schema_ids(base.groups, base.segments),
+        cluster_key_meta=other.cluster_key_meta,
+        cluster_kind=other.cluster_kind,
+        last_cluster_key_id=other.last_cluster_key_id,
+    )
+    indexes = tuple(redefined(index, seen) for index in seen.skip_indexes)
+    return msgspec.structs.replace(seen, indexes=indexes or msgspec.UNSET)
+
+
 def seen_with_update(base: Snapshot, update: SchemaUpdate | None) -> Snapshot:
     """Returns a snapshot as :meth:`seen_with_changes` does, with what is left to make of an update.
 

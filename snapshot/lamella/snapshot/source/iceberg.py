@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -48,6 +48,13 @@ _EQUALITY_DELETES: Final = 2
 Catalogs = Mapping[str, Mapping[str, str]]
 
 
+class IcebergVersion(NamedTuple):
+    """A snapshot of a table by one of its metadata files; None: the current one."""
+
+    location: str
+    snapshot_id: int | None = None
+
+
 class IcebergReader:
     """Reads Iceberg tables. ``catalogs``: connections by name. Remembers manifests, which never change."""
 
@@ -57,8 +64,15 @@ class IcebergReader:
         self._catalogs = catalogs
         self._manifests: Any = None
 
-    def read(self, source: ExternalSource, allowed: AllowedLocations, *, hosted: bool = False) -> SourceState:
-        """Returns the files of the table's current snapshot.
+    def read(
+        self,
+        source: ExternalSource,
+        allowed: AllowedLocations,
+        *,
+        hosted: bool = False,
+        snapshot_id: int | None = None,
+    ) -> SourceState:
+        """Returns the files of a snapshot of the table, by default the current one.
 
         Each location is compared with ``allowed`` before it is opened: the metadata, and the lists and manifests that
         it names. The table's own properties do not affect how files are opened, since anyone who can write the table
@@ -76,20 +90,22 @@ class IcebergReader:
             location = _in_catalog(source, self._catalogs) if source.location is None else None
             if location is None:
                 location = _metadata(self._store, str(source.location), allowed)
-            table = self._table(location, allowed)
+            table = self._table(IcebergVersion(location, snapshot_id), allowed)
             return _state(self._store, table, hosted=hosted)
 
-    def change(self, before: str, after: str, allowed: AllowedLocations) -> tuple[SourceState, Difference] | None:
-        """Returns the state of a table with the files that are new between two of its metadata files, and the
-        difference; None: all files have to be compared.
+    def change(
+        self, before: IcebergVersion, after: IcebergVersion, allowed: AllowedLocations
+    ) -> tuple[SourceState, Difference] | None:
+        """Returns the state of a table with the files that are new between two of its versions, and the difference;
+        None: all files have to be compared.
 
         Only manifests that one of the two does not have are read, if the delete files are the same. Raises as
         :meth:`read`.
         """
-        with self._errors(after):
+        with self._errors(after.location):
             return _change(self._store, self._table(before, allowed), self._table(after, allowed))
 
-    def _table(self, location: str, allowed: AllowedLocations) -> _Table:
+    def _table(self, version: IcebergVersion, allowed: AllowedLocations) -> _Table:
         from pyiceberg.io import load_file_io
         from pyiceberg.serializers import Compressor, FromByteStream
 
@@ -97,6 +113,7 @@ class IcebergReader:
 
         if self._manifests is None:
             self._manifests = ManifestEntries()
+        location = version.location
         allowed.require(location)
         io = load_file_io(iceberg_properties(self._options), location)
         compression = Compressor.get_compressor(".gz.metadata.json" if location.endswith(_SUFFIXES[1:]) else location)
@@ -105,7 +122,12 @@ class IcebergReader:
                 metadata = FromByteStream.table_metadata(stream, compression=compression)
             except TypeError as error:  # a default of nanoseconds, for instance
                 raise ValueError(str(error)) from error
-        return _Table(metadata, io, location, allowed, self._manifests)
+        snapshot = metadata.current_snapshot()
+        if version.snapshot_id is not None:
+            snapshot = metadata.snapshot_by_id(version.snapshot_id)
+            if snapshot is None:
+                raise InvalidRequest(f"{location} has no snapshot {version.snapshot_id}", location=location)
+        return _Table(metadata, snapshot, io, location, allowed, self._manifests)
 
     @contextmanager
     def _errors(self, name: str) -> Iterator[None]:
@@ -128,19 +150,21 @@ class IcebergReader:
 
 
 class _Table:
-    """A table at one of its metadata files. ``metadata``: as pyiceberg reads it."""
+    """A table at a snapshot of one of its metadata files. ``metadata``, ``snapshot``: as pyiceberg reads them."""
 
-    def __init__(self, metadata: Any, io: Any, location: str, allowed: AllowedLocations, manifests: Any) -> None:
+    def __init__(
+        self, metadata: Any, snapshot: Any, io: Any, location: str, allowed: AllowedLocations, manifests: Any
+    ) -> None:
         self.metadata = metadata
         self.location = location
         self.allowed = allowed
         self.specs = metadata.specs()
-        self.snapshot = metadata.current_snapshot()
+        self.snapshot = snapshot
         self._io = io
         self._manifests = manifests
 
     def manifests(self) -> dict[str, Any]:
-        """Return the manifests of the current snapshot, by path."""
+        """Return the manifests of the snapshot, by path."""
         if self.snapshot is None:
             return {}
         return {

@@ -19,7 +19,7 @@ from lamella.snapshot.schema.evolution import schema_at
 from lamella.snapshot.source.delta import read_delta
 from lamella.snapshot.source.evolution import Evolution
 from lamella.snapshot.source.hive import read_hive
-from lamella.snapshot.source.iceberg import Catalogs, IcebergReader
+from lamella.snapshot.source.iceberg import Catalogs, IcebergReader, IcebergVersion
 from lamella.snapshot.source.options import StoreOptions
 from lamella.snapshot.source.path_values import (
     PathValues,
@@ -37,6 +37,7 @@ from lamella.snapshot.source.state import (
     HOSTED,
     IDENTITY,
     LOCATION,
+    SNAPSHOT,
     Difference,
     SourceFile,
     SourceState,
@@ -118,10 +119,13 @@ class Reader:
         properties: Mapping[str, str],
         allowed: AllowedLocations = _ANYWHERE,
         hive: HiveTable | None = None,
+        *,
+        snapshot_id: int | None = None,
     ) -> SourceState:
         """Returns the current state of the source; nothing outside of ``allowed`` is read, whatever refers to it.
 
-        ``hive``: what the metastore says of a Hive table.
+        ``hive``: what the metastore says of a Hive table. ``snapshot_id``: the snapshot of an Iceberg table, with the
+        table's current columns; None: the current one.
 
         Raises:
             InvalidRequest, InvalidSchema: it cannot be followed, or is not the source that the table was created from.
@@ -140,19 +144,21 @@ class Reader:
             state = read_delta(self._store, source, self._options, allowed)
         else:
             hosted = bool(properties.get(HOSTED))
-            state = self._iceberg.read(source, allowed, hosted=hosted)
+            state = self._iceberg.read(source, allowed, hosted=hosted, snapshot_id=snapshot_id)
         _require_identity(properties, state)
         return state
 
     def iceberg_change(
-        self, after: str, properties: Mapping[str, str], allowed: AllowedLocations
+        self, after: str, properties: Mapping[str, str], allowed: AllowedLocations, snapshot_id: int | None = None
     ) -> tuple[SourceState, Difference] | None:
         """Returns what changed in a table of Iceberg clients up to the metadata file ``after``, whose state has only
-        the new files; None: all files have to be compared.
+        the new files; None: all files have to be compared. ``properties``: before. ``snapshot_id``: as :meth:`read`.
 
         Raises as :meth:`read`.
         """
-        found = self._iceberg.change(properties[LOCATION], after, allowed)
+        number = properties.get(SNAPSHOT)
+        before = IcebergVersion(properties[LOCATION], None if number is None else int(number))
+        found = self._iceberg.change(before, IcebergVersion(after, snapshot_id), allowed)
         if found is not None:
             _require_identity(properties, found[0])
         return found

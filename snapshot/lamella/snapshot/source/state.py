@@ -159,6 +159,8 @@ SCHEMAS: Final = PREFIX + "schemas"
 LOCATION: Final = PREFIX + "location"
 #: Set if the source is an Iceberg table of which this service is the catalog: :data:`LOCATION` is its metadata file.
 HOSTED: Final = PREFIX + "hosted"
+#: In a snapshot of a branch of a hosted table: the Iceberg snapshot that has its files; in others, the current one has.
+SNAPSHOT: Final = PREFIX + "snapshot"
 #: In the snapshot of a client's commit: the one before it. Later ones, which others made, have another one before them.
 AFTER: Final = PREFIX + "after"
 #: Why only Iceberg clients write a hosted table; absent or empty if Lamella does, too.
@@ -169,7 +171,7 @@ REQUIRED: Final = PREFIX + "required"
 UNREAD: Final = PREFIX + "unread"
 
 #: What is true of a snapshot's own files and columns; the other properties say which source a table follows.
-_OF_A_SNAPSHOT: Final = (VERSION, REFUSED, FIELDS, SCHEMAS, UNREAD, AFTER)
+_OF_A_SNAPSHOT: Final = (VERSION, REFUSED, FIELDS, SCHEMAS, UNREAD, AFTER, SNAPSHOT)
 
 _MEMBERS: Final = ("kind", "location", "catalog", "table", "path_columns", "time_zone")
 _NAMES: Final = msgspec.json.Decoder(dict[int, str])
@@ -264,6 +266,12 @@ def refuse_rollback(properties: Mapping[str, str]) -> None:
     """Raise InvalidRequest for a table whose current snapshot Iceberg clients decide."""
     if properties.get(HOSTED):
         raise InvalidRequest("this is a table of Iceberg clients: roll it back by one of them (rollback_to_snapshot)")
+
+
+def refuse_branch_change(properties: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for a branch that stands for one in the metadata of an Iceberg table."""
+    if properties.get(SNAPSHOT):
+        raise InvalidRequest("this branch is one of the Iceberg table: move or drop it by an Iceberg client")
 
 
 def refuse_checks(properties: Mapping[str, str]) -> None:

@@ -350,6 +350,7 @@ class Changes:
         deletes: Sequence[BlockDeletes] = (),
         row_change: RowChange | None = None,
         schemas: Sequence[Sequence[SchemaChange | AllowExtraColumns]] = (),
+        columns_of: Snapshot | None = None,
         now_ms: int,
     ) -> CommitResult:
         """Write the snapshot that follows ``base``; call again with a newer base if the pointer swap fails.
@@ -360,7 +361,7 @@ class Changes:
         ``no_new_matches``: see :meth:`~lamella.snapshot.warehouse.conflicts.Conflicts.new_matches`; requires
         ``read_at``. ``deletes``, ``row_change``: see :class:`~lamella.snapshot.commit.ChangeSet`; None:
         "append" if blocks are only added, otherwise "overwrite".
-        ``schemas``: schema changes of the same snapshot, each list a new schema; see :meth:`seen_after`.
+        ``schemas``, ``columns_of``: schema changes of the same snapshot, as for :meth:`seen_after`.
 
         Raises:
             DuplicateBlock: an added block is in the table already, or twice in ``added``.
@@ -383,7 +384,7 @@ class Changes:
             deletes=tuple(deletes),
             row_change=row_change or row_change_of(removes=bool(removed or deletes)),
         )
-        done = self.commit_many(base, [change], schemas=schemas, now_ms=now_ms)
+        done = self.commit_many(base, [change], schemas=schemas, columns_of=columns_of, now_ms=now_ms)
         for outcome in done.outcomes:
             if isinstance(outcome, LamellaError):
                 raise outcome
@@ -395,6 +396,7 @@ class Changes:
         changes: Sequence[ChangeSet],
         *,
         schemas: Sequence[Sequence[SchemaChange | AllowExtraColumns]] = (),
+        columns_of: Snapshot | None = None,
         update: SchemaUpdate | None = None,
         now_ms: int,
     ) -> ManyCommitted:
@@ -406,7 +408,7 @@ class Changes:
         differences to a chain of commits: a removal with ``read_at`` never removes a block that an earlier change set
         of the same call added, and a change set with ``no_new_matches`` is not applied after one that added blocks.
 
-        ``schemas``: as for :meth:`commit`; or ``update``: changes of the columns and of the cluster key.
+        ``schemas``, ``columns_of``: as for :meth:`commit`; or ``update``: changes of the columns and the cluster key.
 
         Raises:
             SchemaConflict, InvalidSchema, UnknownColumn, InvalidRequest: of the whole call, for ``update``.
@@ -414,7 +416,7 @@ class Changes:
             StoreError, ManifestError, ObjectNotFound: of the whole call; nothing was applied.
             LimitExceeded: of the whole call: with all change sets, the table has more rows or bytes than 64 bits count.
         """
-        snapshot = self.seen_after(base, schemas) if update is None else self.seen_with(base, update)
+        snapshot = self.seen_after(base, schemas, columns_of) if update is None else self.seen_with(base, update)
         requests = [self._request(change) for change in changes]
         named = {
             location
@@ -549,14 +551,22 @@ class Changes:
         )
 
     def seen_after(
-        self, base: SnapshotPointer, schemas: Sequence[Sequence[SchemaChange | AllowExtraColumns]]
+        self,
+        base: SnapshotPointer,
+        schemas: Sequence[Sequence[SchemaChange | AllowExtraColumns]],
+        columns_of: Snapshot | None = None,
     ) -> Snapshot:
         """Returns a snapshot with changed columns, each list of changes a new schema; nothing is written.
 
+        ``columns_of``: a snapshot of another branch, whose columns and cluster key it gets first.
+
         Raises:
             UnknownColumn, InvalidSchema, InvalidRequest: an invalid change.
+            SchemaConflict: the columns of ``columns_of`` do not continue its own.
         """
         snapshot = self._manifests.snapshot(base)
+        if columns_of is not None:
+            snapshot = commits.seen_with_columns_of(snapshot, columns_of)
         for changes in schemas:
             snapshot = commits.seen_with_changes(snapshot, changes)
         return snapshot

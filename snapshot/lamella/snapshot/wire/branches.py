@@ -27,7 +27,9 @@ class BranchInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A branch and its current snapshot, whose number in the history is ``number``.
 
     ``fork_number``: the number of the table's snapshot where its own history begins; None for ``main``.
-    ``can_fast_forward``: whether ``main`` can be fast-forwarded to it, and would change.
+    ``can_fast_forward``: whether ``main`` can be fast-forwarded to it, and would change. ``iceberg_snapshot_id``: the
+    snapshot of the branch of that name in the metadata of an Iceberg table, which it stands for; None: a branch of
+    Lamella's own.
     """
 
     name: str
@@ -40,6 +42,7 @@ class BranchInfo(msgspec.Struct, frozen=True, kw_only=True):
     fork_number: int | None = None
     max_idle_ms: int | None = None
     can_fast_forward: bool = False
+    iceberg_snapshot_id: str | None = None
 
 
 class BranchList(msgspec.Struct, frozen=True, kw_only=True):
