@@ -21,6 +21,7 @@ from lamella.client.jobs.context import JobContext
 from lamella.client.jobs.rewrite import compact
 from lamella.client.rewrite.engine import SerialEngine
 from lamella.snapshot.deletes import decode_vector
+from lamella.snapshot.schema.evolution import AddColumn, MoveColumn, WidenColumn
 from lamella.snapshot.storage import normal
 from support.spark_environment import spark_environment
 
@@ -104,10 +105,12 @@ def test_both_sides_write_a_table_with_row_ids(java_home: Path, rest_url: str, l
     then = {row[0]: row[1:] for row in before}
     assert sum(then.get(row[0]) == row[1:] for row in lineage) >= 15
     compact(JobContext(lake=lake, table="both.t", engine=SerialEngine()))
+    table.evolve([AddColumn(name="more", type="int32"), MoveColumn(column="more", after="id")])
+    table.evolve([WidenColumn(column="more", type="int64")])
     more = (
         "UPDATE {} SET name = 'spark' WHERE id IN (100, 7)",
         "DELETE FROM {} WHERE id = 200",
-        "INSERT INTO {} VALUES (300, 'end')",
+        "INSERT INTO {} VALUES (300, 5000000000, 'end')",
         "CALL ice.system.rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))",
     )
     moved = [_LINEAGE, more[0], more[1], more[2], _LINEAGE, more[3], _LINEAGE]
@@ -119,6 +122,7 @@ def test_both_sides_write_a_table_with_row_ids(java_home: Path, rest_url: str, l
     assert all(first.get(row[0], row[1]) == row[1] for row in changed)
     assert rewritten == changed  # Spark moves rows with their ids
     assert texts_of(table.scan().to_arrow().to_pylist()) == answers[7]
+    assert table.scan("more > 4000000000").to_arrow()["id"].to_pylist() == [300]
 
 
 def texts_of(rows: list[dict[str, Any]]) -> list[list[str]]:

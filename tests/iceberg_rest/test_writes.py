@@ -8,6 +8,7 @@ import random
 import threading
 import uuid
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -48,7 +49,7 @@ from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
 from lamella.snapshot.errors import InvalidRequest, LocationRefused, ReaderFeatureMissing
 from lamella.snapshot.iceberg.manifest_entries import ManifestEntries, Read
-from lamella.snapshot.schema.evolution import AddColumn
+from lamella.snapshot.schema.evolution import AddColumn, DropColumn, MoveColumn, RenameColumn, WidenColumn
 from support.app_client import AppClient
 from support.tenants import ROOT_KEY, ROOT_SHA256
 
@@ -139,12 +140,13 @@ class AppLike:
 def test_random_commits_leave_the_rows_that_they_should(
     lake: Lamella, catalog: Catalog, namespace: str, *, version: int, of_both: bool
 ) -> None:
-    """Appends, deletes, overwrites, new columns, other specs and rollbacks; by Lamella, by plans of the service, and by
-    the manifests, each against rows that the test remembers. ``of_both``: Lamella's writers change the table, too.
+    """Appends, deletes, overwrites, changed columns, other specs and rollbacks; by Lamella, by plans of the service,
+    and by the manifests, each against rows that the test remembers. ``of_both``: Lamella changes the table, too.
 
     In format version 3, pyiceberg (0.12) does not write rows, and the row ids are checked. Several changes of Lamella
     are then one Iceberg snapshot, whose manifests have several files.
     """
+    done: Counter[str] = Counter()
     for seed in range(6):
         chance = random.Random(seed)
         history = History(catalog, f"{namespace}.t{seed}", chance, lake if of_both else None, version=version)
@@ -152,6 +154,9 @@ def test_random_commits_leave_the_rows_that_they_should(
             for _ in range(version - 1 if of_both else 1):
                 history.change(step)
             history.check(lake)
+        done += history.done
+    if of_both:
+        assert all(done[what] for what in ("column", "rename", "drop", "widen", "rollback")), done
 
 
 class History:
@@ -167,18 +172,24 @@ class History:
         properties = {"format-version": str(version)}
         self._table = catalog.create_table(name, schema=Schema(NestedField(1, "id", LongType())), properties=properties)
         self._ids = RowIdChecks() if version == 3 else None
-        self._columns: list[str] = []
+        #: The names of the columns besides the id, in the order of their creation; None: dropped.
+        self._columns: list[str | None] = []
         self._rows: list[tuple[int, ...]] = []
         self._past: list[tuple[int, list[tuple[int, ...]]]] = []
+        self._past_of_lamella: list[tuple[str, list[tuple[int, ...]]]] = []
+        self._number = 0
+        #: What Lamella has changed of columns, and how often it has rolled back.
+        self.done: Counter[str] = Counter()
 
     def change(self, step: int) -> None:
         """Commit something."""
+        self._number += 1
         if self._lake is not None and self._chance.random() < 0.5:
             self._change_by_lamella(self._lake.table(self._name), step)
             return
         self._table = self._catalog.load_table(self._name)
         table, low = self._table, self._chance.randrange(60)
-        kinds = ["column", "spec", "rollback", "rename"]
+        kinds = ["column", "spec", "rollback", "rename", "drop"]
         if self._ids is None:
             kinds += ["append", "append", "delete", "overwrite"]
         what = self._chance.choice(kinds)
@@ -195,14 +206,20 @@ class History:
             with warnings.catch_warnings(action="ignore"):
                 table.overwrite(self._arrow(made), f"id >= {low}")
             self._rows = [*(row for row in self._rows if row[0] < low), *made]
-        elif what == "column" and len(self._columns) < 3:
+        elif what == "column" and len(self._names()) < 3:
             with table.update_schema() as schema:
-                schema.add_column(f"c{step}", IntegerType())
-            self._columns.append(f"c{step}")
-        elif what == "rename" and self._columns:
+                schema.add_column(f"c{self._number}", IntegerType())
+            self._columns.append(f"c{self._number}")
+        elif what == "rename" and self._names():
+            name = self._names()[0]
             with table.update_schema() as schema:
-                schema.rename_column(self._columns[0], f"r{step}")
-            self._columns[0] = f"r{step}"
+                schema.rename_column(name, f"r{self._number}")
+            self._columns[self._columns.index(name)] = f"r{self._number}"
+        elif what == "drop" and len(self._names()) > 1:
+            name = self._names()[-1]
+            with table.update_schema() as schema:
+                schema.delete_column(name)
+            self._columns[self._columns.index(name)] = None
         elif what == "spec":
             with table.update_spec() as spec:
                 before = [each.name for each in table.spec().fields]
@@ -220,26 +237,81 @@ class History:
     def _change_by_lamella(self, table: LamellaTable, step: int) -> None:
         low = self._chance.randrange(60)
         made = [(low + at, *[step] * len(self._columns)) for at in range(low % 5 + 1)]
-        what = self._chance.choice(["append", "delete", "upsert", "compact"])
+        kinds = [
+            "append",
+            "append",
+            "delete",
+            "upsert",
+            "upsert",
+            "compact",
+            "columns",
+            "columns",
+            "rollback",
+            "rollback",
+        ]
+        what = self._chance.choice(kinds)
         if what == "compact":
             assert self._lake is not None
             compact(JobContext(lake=self._lake, table=self._name, engine=SerialEngine()))
+        elif what == "columns":
+            self._change_columns(table)
+        elif what == "rollback" and self._past_of_lamella:
+            snapshot_id, rows = self._chance.choice(self._past_of_lamella)
+            try:
+                table.rollback(snapshot_id)
+            except InvalidRequest as error:
+                if "no snapshot in the table's Iceberg metadata has just the rows" in error.message:
+                    return
+                if error.message not in ("that snapshot is the current one", "the table is like that already"):
+                    raise
+            else:
+                self.done["rollback"] += 1
+            self._rows = rows
         elif what == "append":
             table.append(self._dicts(made))
             self._rows = [*self._rows, *made]
         elif what == "delete":
             table.delete(f"id BETWEEN {low} AND {low + 9}")
             self._rows = [row for row in self._rows if not low <= row[0] <= low + 9]
-        else:
+        elif what == "upsert":
             table.upsert(self._dicts(made), on=["id"])
             ids = {row[0] for row in made}
             self._rows = [*(row for row in self._rows if row[0] not in ids), *made]
+        self._past_of_lamella.append((table.info().snapshot_id, self._rows))
+
+    def _change_columns(self, table: LamellaTable) -> None:
+        names = self._names()
+        narrow = [column.name for column in table.info().schema.columns if column.type == "int32"]
+        kinds = {"column": len(names) < 4, "rename": bool(names), "drop": len(names) > 1, "widen": bool(narrow)}
+        what = self._chance.choice([kind for kind, is_possible in kinds.items() if is_possible])
+        if what == "column":
+            first = self._chance.random() < 0.5
+            more = AddColumn(name=f"d{self._number}", type="string")
+            table.evolve([AddColumn(name=f"l{self._number}", type="int32", first=first), more])
+            table.evolve([DropColumn(column=more.name)])
+            self._columns.append(f"l{self._number}")
+        elif what == "rename":
+            table.evolve([RenameColumn(column=names[-1], name=f"m{self._number}"), MoveColumn(column="id", first=True)])
+            self._columns[self._columns.index(names[-1])] = f"m{self._number}"
+        elif what == "drop":
+            table.evolve([DropColumn(column=names[0])])
+            self._columns[self._columns.index(names[0])] = None
+        else:
+            table.evolve([WidenColumn(column=narrow[0], type="int64")])
+        self.done[what] += 1
+        loaded = self._catalog.load_table(self._name)
+        assert {field.name: field.field_id for field in loaded.schema().fields} == {
+            column.name: column.id for column in table.info().schema.columns
+        }
+
+    def _names(self) -> list[str]:
+        return [name for name in self._columns if name is not None]
 
     def check(self, lake: Lamella) -> None:
         """All readers find the rows, and those of a filter."""
         low = self._chance.randrange(60)
-        wanted = sorted(map(repr, self._dicts(self._rows)))
-        some = sorted(repr(row) for row in self._dicts(self._rows) if row["id"] >= low)
+        wanted = sorted(map(_text, self._dicts(self._rows)))
+        some = sorted(_text(row) for row in self._dicts(self._rows) if row["id"] >= low)
         table, loaded = lake.table(self._name), self._catalog.load_table(self._name)
         assert _found(table.scan().to_arrow()) == wanted
         assert _found(table.scan(f"id >= {low}").to_arrow()) == some
@@ -253,7 +325,7 @@ class History:
 
     def _dicts(self, rows: list[tuple[int, ...]]) -> list[dict[str, Any]]:
         names = ["id", *self._columns]
-        return [dict(zip_longest(names, row)) for row in rows]
+        return [{name: cell for name, cell in zip_longest(names, row) if name is not None} for row in rows]
 
 
 class RowIdChecks:
@@ -317,7 +389,12 @@ def avro_records(location: str, schema: Schema) -> Iterator[dict[str, Any]]:
 
 
 def _found(result: pa.Table) -> list[str]:
-    return sorted(map(repr, result.to_pylist()))
+    return sorted(map(_text, result.to_pylist()))
+
+
+def _text(row: dict[str, Any]) -> str:
+    """A row, whatever the order of its columns."""
+    return repr(sorted(row.items()))
 
 
 def test_columns_below_others_are_followed(lake: Lamella, catalog: Catalog, namespace: str) -> None:
@@ -556,16 +633,13 @@ def test_an_index_and_a_tag_are_no_iceberg_snapshots(lake: Lamella, catalog: Cat
 def test_lamellas_writes_that_iceberg_could_not_state_are_refused(
     lake: Lamella, catalog: Catalog, orders: Table, namespace: str, tmp_path: Path
 ) -> None:
-    """Columns, rollbacks, files without field ids, deletion vectors, other metadata files; parts that are required, of
-    which nothing is counted."""
+    """Files without field ids, deletion vectors, other metadata files; parts that are required, of which nothing is
+    counted."""
     orders.append(ROWS)
     table = lake.table(".".join(orders.name()))
-    first = list(table.snapshots())[-1].snapshot_id
     file = tmp_path / "x.parquet"
     pq.write_table(ROWS, file)
     refused: list[Callable[[], object]] = [
-        lambda: table.evolve([AddColumn(name="x", type="int64")]),
-        lambda: table.rollback(first),
         lambda: table.register([f"file://{file}"]),
         lambda: table.refresh(location="file:///elsewhere/v1.metadata.json"),
         lambda: table.delete("id = 1", mode="merge-on-read"),
@@ -577,6 +651,8 @@ def test_lamellas_writes_that_iceberg_could_not_state_are_refused(
             write()
     with pytest.raises(InvalidRequest, match="column 'id' is required"):
         lake.table(f"{namespace}.required").append({"id": [[1]]})
+    with pytest.raises(InvalidRequest, match="column 'id' is required"):
+        lake.table(f"{namespace}.required").evolve([AddColumn(name="x", type="int64")])
     assert table.refresh().changed is False
     assert ids_of(lake, ".".join(orders.name())) == list(range(10))
 

@@ -70,6 +70,9 @@ _LOCAL_WRITERS: Final = 2
 _REMOTE_WRITERS: Final = 32
 
 
+EvolveHosted = Callable[[TableRecord, EvolveRequest, IdempotencyKey], Pending]
+
+
 class TableStep(NamedTuple):
     """A step of one of several tables. ``name``: the table's, as the request has it."""
 
@@ -113,6 +116,7 @@ class Committer:
         self._parts = PartCheck(warehouse, store, threads=settings.ingest_threads)
         group = GroupCommit(catalog=catalog, warehouse=warehouse, metrics=metrics, traces=traces, clock=clock)
         self._note_commit: Callable[[str], None] | None = None
+        self._evolve_hosted: EvolveHosted | None = None
         self._queue: CommitQueue[BlockChange | Step, StoredResponse] = CommitQueue(
             group.run_group,
             threads=settings.write_threads,
@@ -429,6 +433,10 @@ class Committer:
         change that cannot be made; the message names the column. SchemaConflict: the current schema is not
         ``base_schema_id``. NotProven: a column becomes required, or a constraint is added, and a row may violate it.
         """
+        with trusted_manifests():
+            is_hosted = bool(self._warehouse.head(table.pointer).properties.get(HOSTED))
+        if is_hosted and self._evolve_hosted is not None:
+            return self._evolve_hosted(table, request, idempotency_key)
 
         def step(base: SnapshotPointer) -> CommitResult:
             head = self._warehouse.head(base)
@@ -504,6 +512,10 @@ class Committer:
         for change in changes:
             self.note(change.table_id)
         return done
+
+    def evolve_hosted_by(self, evolve: EvolveHosted) -> None:
+        """Have the columns of tables of Iceberg clients changed by ``evolve``, as :meth:`evolve` does others."""
+        self._evolve_hosted = evolve
 
     def after_commits(self, note: Callable[[str], None]) -> None:
         """Call ``note`` with the id of a table after each of its commits. It must return at once, and not fail."""

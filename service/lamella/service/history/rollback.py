@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from lamella.service.catalog import TableRecord
+from lamella.service.catalog import HistoryEntry, TableRecord
 from lamella.service.commits.committer import Committer
-from lamella.service.history.history import History
+from lamella.service.history.history import History, trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending
 from lamella.service.tables.names import LocationRules, require_allowed
 from lamella.snapshot.errors import CommitConflict, InvalidRequest
 from lamella.snapshot.ids import canonical_id
 from lamella.snapshot.manifest import SnapshotPointer
-from lamella.snapshot.source import refuse_rollback
+from lamella.snapshot.source import HOSTED, refuse_rollback
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import RollbackAnswer, RollbackRequest
+
+HostedRollback = Callable[[TableRecord, RollbackRequest, HistoryEntry, IdempotencyKey], Pending]
 
 
 class Rollback:
@@ -35,6 +37,11 @@ class Rollback:
         self._committer = committer
         self._rules = rules
         self._clock = clock
+        self._hosted: HostedRollback | None = None
+
+    def hosted_by(self, rollback: HostedRollback) -> None:
+        """Have tables of Iceberg clients rolled back by ``rollback``, as :meth:`run` does others."""
+        self._hosted = rollback
 
     def run(self, table: TableRecord, request: RollbackRequest, idempotency_key: IdempotencyKey) -> Pending:
         """Make the new snapshot current. Concurrent commits are undone too, unless there is a base.
@@ -50,6 +57,11 @@ class Rollback:
             table, snapshot_id=request.snapshot_id, timestamp=request.timestamp, time_zone=request.time_zone
         )
         target_id = target.pointer.snapshot_id
+        with trusted_manifests():
+            is_hosted = bool(self._warehouse.head(table.pointer).properties.get(HOSTED))
+        if is_hosted and self._hosted is not None:
+            _check(request, table.pointer.snapshot_id, target_id)
+            return self._hosted(table, request, target, idempotency_key)
         allow = partial(require_allowed, self._rules.of(table.namespace, table.main_id))
 
         def step(base: SnapshotPointer) -> CommitResult:

@@ -14,6 +14,7 @@ from lamella.service.commits.committer import Committer
 from lamella.service.config.settings import Settings
 from lamella.service.external.external import External
 from lamella.service.features import Feature
+from lamella.service.history.rollback import Rollback
 from lamella.service.http.lanes import Lanes
 from lamella.service.http.mutations import Mutations
 from lamella.service.http.page_token import PageTokens
@@ -23,6 +24,7 @@ from lamella.service.iceberg.conversion import ConversionRoutes, Conversions
 from lamella.service.iceberg.errors import ENVELOPES
 from lamella.service.iceberg.exports import ExportedTableRoutes
 from lamella.service.iceberg.hosted import HostedTables
+from lamella.service.iceberg.hosted_changes import HostedChanges
 from lamella.service.iceberg.hosted_scans import HostedScans
 from lamella.service.iceberg.routes import IcebergCatalogRoutes, IcebergScanRoutes, IcebergTokenRoutes
 from lamella.service.iceberg.scan_reports import ScanReports
@@ -61,6 +63,7 @@ class _Parts(Protocol):
     prune_notes: PruneNotes
     reader: Reader
     readers: Threads
+    rollback: Rollback
     rules: LocationRules
     settings: Settings
     store: Store
@@ -90,6 +93,9 @@ def register(core: _Parts) -> Feature:
         clock=core.clock,
         log=core.log,
     )
+    changes = HostedChanges(catalog=core.catalog, warehouse=core.warehouse, hosted=hosted)
+    core.committer.evolve_hosted_by(changes.evolve)
+    core.rollback.hosted_by(changes.rollback)
     access = StorageAccess(
         settings=core.settings,
         catalog=core.catalog,

@@ -23,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 
 from lamella.service.catalog import BRANCH_SIGN, Catalog, CommitGuard, TableRecord
 from lamella.service.commits.committer import Committer, TableStep
-from lamella.service.commits.queue import MakeRefs
+from lamella.service.commits.queue import MakeAnswer, MakeRefs
 from lamella.service.commits.transactions import error_of
 from lamella.service.external.external import External
 from lamella.service.history.history import history_entry, trusted_manifests
@@ -52,6 +52,7 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.iceberg.metadata import NAME_MAPPING
 from lamella.snapshot.iceberg.table_metadata import (
+    WITH_ROW_IDS,
     WRITTEN_VERSIONS,
     Json,
     changed,
@@ -86,6 +87,7 @@ from lamella.snapshot.source import (
     Reader,
     first_columns,
     first_properties,
+    refuse_unwritable,
     source_of,
     source_properties,
 )
@@ -96,6 +98,8 @@ from lamella.snapshot.wire import ExternalSource
 if TYPE_CHECKING:  # pyiceberg is loaded when it is used
     from lamella.snapshot.iceberg.manifest_entries import ManifestEntries, Read
 
+#: The operation of the snapshot whose metadata file has what Lamella's writers changed.
+PUBLISH: Final = "publish"
 #: How often a commit is tried if other changes of the table come first.
 _TRIES: Final = 4
 _METADATA_FOLDER: Final = "write.metadata.path"
@@ -140,6 +144,10 @@ class _Change(NamedTuple):
     step: Callable[[SnapshotPointer], CommitResult]
     guard: CommitGuard | None
     refs: MakeRefs | None = None
+
+
+#: Returns updates of a table, its snapshot and its metadata, which has all changes of Lamella's writers.
+OwnUpdates = Callable[[TableRecord, Snapshot, Json], list[Json]]
 
 
 class HostedTables:
@@ -254,7 +262,7 @@ class HostedTables:
         next_metadata = changed(metadata, written.updates, location, now_ms=now_ms)
         assert next_metadata is not None  # noqa: S101  # a snapshot is a change
         new_location = self.write_metadata(record.namespace, record.table_id, next_metadata)
-        step = self._pointer_step(record, new_location, next_metadata, None, "publish")
+        step = self._pointer_step(record, new_location, next_metadata, None, PUBLISH)
         change = _Change(record, new_location, step, None)
         try:
             self._queued(change, IdempotencyKey(None, "", "", now_ms)).wait()
@@ -654,6 +662,22 @@ class HostedTables:
         metadata = changed(base, request.updates, location, now_ms=self._clock())
         if metadata is None:
             return location
+        return self._prepared(record, head, base, metadata)
+
+    def _prepared(
+        self,
+        record: TableRecord,
+        head: Snapshot,
+        base: Json,
+        metadata: Json,
+        operation: str | None = None,
+        *,
+        is_client: bool = True,
+    ) -> _Change:
+        """Write a metadata file that follows ``base``, and return the change that makes it the current one.
+
+        ``is_client``: it is committed even if Lamella cannot read it. Otherwise raises what reading it raises.
+        """
         if metadata["location"] != base["location"]:
             self._check_location(record.namespace, record.table_id, metadata["location"])
         before, after = ([each.get(member) for member in _OF_ROWS] for each in (base, metadata))
@@ -664,10 +688,49 @@ class HostedTables:
             head,
             written,
             metadata,
-            operation_of(base, metadata),
+            operation or operation_of(base, metadata),
             same_rows=before == after and names == names_after and not head.properties.get(UNREAD),
             rereads=names is not None and names != names_after,
+            is_client=is_client,
         )
+
+    def commit_own(
+        self, record: TableRecord, operation: str, make: OwnUpdates, answer: MakeAnswer, key: IdempotencyKey
+    ) -> Pending:
+        """Commit updates that Lamella's interfaces ask for; ``make`` is called again if others commit first.
+
+        Raises, here or when awaited: InvalidRequest: only Iceberg clients write the table, or the updates change
+        nothing. Others: what ``make`` raises, and as :meth:`commit`.
+        """
+        return self._commit_own(record, operation, make, answer, key, _TRIES)
+
+    def _commit_own(
+        self,
+        record: TableRecord,
+        operation: str,
+        make: OwnUpdates,
+        answer: MakeAnswer,
+        key: IdempotencyKey,
+        tries: int,
+    ) -> Pending:
+        record, head, location = self._published(record)
+        refuse_unwritable(head.properties)
+        base = self.metadata(location)
+        metadata = changed(base, make(record, head, base), location, now_ms=self._clock())
+        if metadata is None:
+            raise InvalidRequest("the table is like that already")
+        change = self._prepared(record, head, base, metadata, operation, is_client=False)
+
+        def again(error: LamellaError) -> Pending:
+            if isinstance(error, Conflict):  # after other errors the file may be the current one
+                self.discard(change.written)
+            if error.code not in _RETRIED or tries <= 1:
+                raise error
+            current = self._catalog.table_by_id(record.table_id)
+            return self._commit_own(current, operation, make, answer, key, tries - 1)
+
+        pending = self._committer.alone(change.record, change.step, answer, key, guard=change.guard)
+        return Pending(pending.answered, again)
 
     def _following(
         self,
@@ -679,10 +742,12 @@ class HostedTables:
         *,
         same_rows: bool = False,
         rereads: bool = False,
+        is_client: bool = True,
     ) -> _Change:
         """Return the change that makes a metadata file the current one, and registers its files.
 
         ``same_rows``: they are registered. ``rereads``: files without field ids may have other columns than before.
+        ``is_client``: as :meth:`_prepared`.
         """
         guard: CommitGuard | None = None
         step = self._pointer_step(record, location, metadata, None, operation)
@@ -694,6 +759,9 @@ class HostedTables:
             read = read_or_reason(
                 lambda: self._external.changed_to(record, head, location, operation, more, rereads=rereads)
             )
+            if isinstance(read, LamellaError) and not is_client:
+                self.discard(location)
+                raise read
             if isinstance(read, LamellaError):
                 self._log.info("an Iceberg commit cannot be read", table=record.name, reason=read.message)
                 step = self._pointer_step(record, location, metadata, read, operation)
@@ -755,8 +823,11 @@ def read_only_reason(metadata: Json, properties: Mapping[str, str]) -> str:
 
     Their files have the field ids of Lamella's columns.
     """
-    if metadata["format-version"] not in WRITTEN_VERSIONS:
-        return f"it has format version {metadata['format-version']}"
+    version = metadata["format-version"]
+    if version not in WRITTEN_VERSIONS:
+        return f"it has format version {version}"
+    if version >= WITH_ROW_IDS and not isinstance(metadata.get("next-row-id"), int):
+        return "its metadata does not say which row ids are in use"
     schema = current_schema(metadata)
     unproven = required_fields(schema).unproven
     if unproven is not None:

@@ -255,7 +255,7 @@ def refuse_added(properties: Mapping[str, str]) -> None:
 def refuse_columns(properties: Mapping[str, str]) -> None:
     """Raise InvalidRequest for a table that has the columns of its source."""
     if properties.get(HOSTED):
-        raise InvalidRequest("this is a table of Iceberg clients: change its columns by one of them")
+        raise InvalidRequest("this is a table of Iceberg clients: change its columns in a commit without rows")
     if properties.get(KIND, "directory") != "directory":
         raise InvalidRequest(
             "the table has the columns of its source: change them in the source, and refresh the table"
@@ -265,7 +265,7 @@ def refuse_columns(properties: Mapping[str, str]) -> None:
 def refuse_rollback(properties: Mapping[str, str]) -> None:
     """Raise InvalidRequest for a table whose current snapshot Iceberg clients decide."""
     if properties.get(HOSTED):
-        raise InvalidRequest("this is a table of Iceberg clients: roll it back by one of them (rollback_to_snapshot)")
+        raise InvalidRequest("this has become a table of Iceberg clients: try again")
 
 
 def refuse_branch_change(properties: Mapping[str, str]) -> None:
