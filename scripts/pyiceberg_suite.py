@@ -69,6 +69,7 @@ def main() -> int:
     parser.add_argument("--planning", choices=("service", "client"), default="service", help="who plans scans")
     parser.add_argument("tests", nargs="*", help="options and tests for pytest, after --; default: all tests")
     given = parser.parse_args()
+    given.out = given.out.resolve()  # the tests run in another folder
     shutil.rmtree(given.out, ignore_errors=True)
     given.out.mkdir(parents=True)
     try:
