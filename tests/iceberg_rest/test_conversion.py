@@ -24,7 +24,7 @@ from lamella.client.jobs.rewrite import Bounds, purge
 from lamella.client.rewrite.engine import SerialEngine
 from lamella.snapshot.errors import InvalidRequest, LamellaError, NotExpressible
 from lamella.snapshot.schema import Column
-from lamella.snapshot.schema.evolution import AddCheck, AddColumn, RenameColumn
+from lamella.snapshot.schema.evolution import AddCheck, AddColumn
 
 IDS = pa.table({"id": pa.array(range(10), pa.int64())})
 
@@ -53,30 +53,21 @@ class ConvertedHistory(History):
     """A table that Lamella's writers made and changed, before its conversion."""
 
     def __init__(self, catalog: Catalog, name: str, chance: random.Random, lake: Lamella) -> None:
-        self._catalog = catalog
-        self._name = name
-        self._chance = chance
-        self._lake = lake
-        self._columns: list[str] = []
-        self._rows: list[tuple[int, ...]] = []
-        self._past: list[tuple[int, list[tuple[int, ...]]]] = []
-        self._ids = None
         lake.create_table(name, schema=pa.schema({"id": pa.int64()}))
+        super().__init__(catalog, name, chance, lake, version=2, creates=False)
         table = lake.table(name)
-        for step in range(100, 112):
-            if chance.random() < 0.7:
-                self._change_by_lamella(table, step)
-            elif len(self._columns) < 3:
-                table.evolve([AddColumn(name=f"c{step}", type="int32")])
-                self._columns.append(f"c{step}")
+        for _ in range(12):
+            self._number += 1
+            if chance.random() < 0.3:
+                self._change_columns(table)
             else:
-                table.evolve([RenameColumn(column=self._columns[0], name=f"r{step}")])
-                self._columns[0] = f"r{step}"
+                self._change_rows(
+                    table, chance.choice(["append", "delete", "upsert", "compact"]), self._number, self._number * 7 % 60
+                )
         purge(JobContext(lake=lake, table=name, engine=SerialEngine()), Bounds(min_deleted_share=0.0))
         self.snapshot_ids = [entry.snapshot_id for entry in table.snapshots()]
         self.rows_before = table.scan().to_arrow()
         table.convert_to_iceberg()
-        self._table = catalog.load_table(name)
 
 
 def test_random_commits_before_and_after_a_conversion_leave_the_rows_that_they_should(

@@ -163,14 +163,23 @@ class History:
     """A table, and the rows that it should have: an id, and the values of the columns that there were then."""
 
     def __init__(
-        self, catalog: Catalog, name: str, chance: random.Random, lake: Lamella | None, *, version: int
+        self,
+        catalog: Catalog,
+        name: str,
+        chance: random.Random,
+        lake: Lamella | None,
+        *,
+        version: int,
+        creates: bool = True,
     ) -> None:
         self._catalog = catalog
         self._name = name
         self._chance = chance
         self._lake = lake
-        properties = {"format-version": str(version)}
-        self._table = catalog.create_table(name, schema=Schema(NestedField(1, "id", LongType())), properties=properties)
+        if creates:
+            schema = Schema(NestedField(1, "id", LongType()))
+            catalog.create_table(name, schema=schema, properties={"format-version": str(version)})
+        self._table = catalog.load_table(name)
         self._ids = RowIdChecks() if version == 3 else None
         #: The names of the columns besides the id, in the order of their creation; None: dropped.
         self._columns: list[str | None] = []
@@ -236,7 +245,6 @@ class History:
 
     def _change_by_lamella(self, table: LamellaTable, step: int) -> None:
         low = self._chance.randrange(60)
-        made = [(low + at, *[step] * len(self._columns)) for at in range(low % 5 + 1)]
         kinds = [
             "append",
             "append",
@@ -250,10 +258,7 @@ class History:
             "rollback",
         ]
         what = self._chance.choice(kinds)
-        if what == "compact":
-            assert self._lake is not None
-            compact(JobContext(lake=self._lake, table=self._name, engine=SerialEngine()))
-        elif what == "columns":
+        if what == "columns":
             self._change_columns(table)
         elif what == "rollback" and self._past_of_lamella:
             snapshot_id, rows = self._chance.choice(self._past_of_lamella)
@@ -267,6 +272,15 @@ class History:
             else:
                 self.done["rollback"] += 1
             self._rows = rows
+        else:
+            self._change_rows(table, what, step, low)
+        self._past_of_lamella.append((table.info().snapshot_id, self._rows))
+
+    def _change_rows(self, table: LamellaTable, what: str, step: int, low: int) -> None:
+        made = [(low + at, *[step] * len(self._columns)) for at in range(low % 5 + 1)]
+        if what == "compact":
+            assert self._lake is not None
+            compact(JobContext(lake=self._lake, table=self._name, engine=SerialEngine()))
         elif what == "append":
             table.append(self._dicts(made))
             self._rows = [*self._rows, *made]
@@ -277,7 +291,6 @@ class History:
             table.upsert(self._dicts(made), on=["id"])
             ids = {row[0] for row in made}
             self._rows = [*(row for row in self._rows if row[0] not in ids), *made]
-        self._past_of_lamella.append((table.info().snapshot_id, self._rows))
 
     def _change_columns(self, table: LamellaTable) -> None:
         names = self._names()

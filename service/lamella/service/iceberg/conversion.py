@@ -45,7 +45,7 @@ from lamella.snapshot.source import (
     source_of,
     source_properties,
 )
-from lamella.snapshot.storage import Store
+from lamella.snapshot.storage import Store, TableLayout
 from lamella.snapshot.warehouse import CommitResult, Warehouse
 from lamella.snapshot.wire import ConversionAnswer, ConversionRequest, ExternalSource
 from lamella.snapshot.wire.operations import external as operations
@@ -185,12 +185,15 @@ class Conversions:
             self._store.put(location, data)
             return location
 
+        own_folder = TableLayout(record.location).blocks
         found: list[FirstManifests] = []
         with trusted_manifests():
             for ref in self._warehouse.segments(head):
                 if ref.segment_id not in known:
                     blocks = self._warehouse.segment(ref).blocks
-                    known[ref.segment_id] = write_manifests(head, blocks, record.version, lambda data: put("m", data))
+                    known[ref.segment_id] = write_manifests(
+                        head, blocks, record.version, lambda data: put("m", data), own_folder=own_folder
+                    )
                 found.append(known[ref.segment_id])
         return first_metadata(
             head,

@@ -729,7 +729,7 @@ class HostedTables:
             current = self._catalog.table_by_id(record.table_id)
             return self._commit_own(current, operation, make, answer, key, tries - 1)
 
-        pending = self._committer.alone(change.record, change.step, answer, key, guard=change.guard)
+        pending = self._committer.alone(change.record, change.step, answer, key, guard=change.guard, refs=change.refs)
         return Pending(pending.answered, again)
 
     def _following(

@@ -12,7 +12,8 @@ from typing import Final
 from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
 from lamella.service.history.history import schema_info, trusted_manifests
 from lamella.service.http.idempotency import IdempotencyKey, Pending
-from lamella.service.iceberg.hosted import PUBLISH, HostedTables, is_of_client
+from lamella.service.iceberg.hosted import PUBLISH, HostedTables
+from lamella.service.iceberg.registered import is_of_client
 from lamella.snapshot.errors import CommitConflict, InvalidRequest, SchemaConflict
 from lamella.snapshot.iceberg.metadata import MAIN
 from lamella.snapshot.iceberg.schema_change import updates_for

@@ -35,10 +35,14 @@ _SEQUENCE_NUMBER: Final = 1
 
 
 class FirstManifests(msgspec.Struct, frozen=True):
-    """The manifests of a segment's blocks, and the columns of their partition specs."""
+    """The manifests of a segment's blocks, and the columns of their partition specs.
+
+    ``has_ids``: all files are known to have the field ids of the table.
+    """
 
     listed: Sequence[ListedManifest]
     partition_columns: Collection[tuple[int, ...]]
+    has_ids: bool
 
 
 def require_convertible(head: Snapshot) -> None:
@@ -65,11 +69,12 @@ def require_convertible(head: Snapshot) -> None:
 
 
 def write_manifests(
-    head: Snapshot, blocks: Sequence[Block], number: int, put: Callable[[bytes], str]
+    head: Snapshot, blocks: Sequence[Block], number: int, put: Callable[[bytes], str], *, own_folder: str
 ) -> FirstManifests:
     """Write the manifests of a segment's blocks. ``number``: the snapshot's id in Iceberg.
 
-    ``put`` stores a file, and returns its location.
+    ``put`` stores a file, and returns its location. ``own_folder``: of blocks that Lamella's writers wrote, which have
+    the table's field ids.
 
     Raises:
         NotExpressible: a constant has no form in Iceberg.
@@ -90,7 +95,7 @@ def write_manifests(
                 partitions=made.partitions,
             )
         )
-    return FirstManifests(listed, specs)
+    return FirstManifests(listed, specs, all(block.location.startswith(f"{own_folder}/") for block in blocks))
 
 
 def first_metadata(
@@ -104,7 +109,8 @@ def first_metadata(
 ) -> Json:
     """Returns the metadata of a table with one snapshot, whose manifest list is written by ``put``.
 
-    It has the schemas of older files, too, by which they are read if a client brings them back.
+    It has the schemas of older files, too, by which they are read if a client brings them back, and a name mapping if
+    files may lack field ids.
     """
     manifests = list(manifests)
     listed = [each for found in manifests for each in found.listed]
@@ -122,7 +128,8 @@ def first_metadata(
         now_ms=now_ms,
     )
     own = {key: text for key, text in head.properties.items() if not key.startswith("lamella.") and key != DELETE_MODE}
-    properties = {**own, NAME_MAPPING: found["properties"][NAME_MAPPING]}
+    mapping = {} if all(each.has_ids for each in manifests) else {NAME_MAPPING: found["properties"][NAME_MAPPING]}
+    properties = {**own, **mapping}
     older = [each for each in found["schemas"] if each["schema-id"] != head.schema.schema_id]
     return {**found, "schemas": [*older, _schema(head)], "properties": properties}
 
