@@ -19,7 +19,7 @@ from lamella.snapshot.wire import Grant
 
 
 def test_an_iceberg_client_loads_a_branch_by_its_name(start_server: StartServer, tmp_path: Path) -> None:
-    """Tags of snapshots that only a branch has are not refs of the table's metadata."""
+    """As a table of its own, whose metadata has no other branches; that of the table has the branch as a ref."""
     server = start_server(warehouse=tmp_path / "warehouse")
     with Lamella(server.url) as lake:
         table = lake.table("n.t")
@@ -32,7 +32,7 @@ def test_an_iceberg_client_loads_a_branch_by_its_name(start_server: StartServer,
         catalog = load_catalog("lake", type="rest", uri=f"{server.url}/iceberg")
         found = catalog.load_table("n.t@audit").scan(row_filter="x > 1").to_arrow()
         assert sorted(found.column("x").to_pylist()) == [2, 3, 4]
-        assert set(catalog.load_table("n.t").refs()) == {"main", "nine"}
+        assert set(catalog.load_table("n.t").refs()) == {"main", "audit", "four", "nine"}
         assert set(catalog.load_table("n.t@audit").refs()) == {"main", "four"}
         assert catalog.list_tables("n") == [("n", "t")]
         with pytest.raises(NoSuchTableError):

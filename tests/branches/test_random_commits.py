@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -13,7 +14,9 @@ from lamella.client import Lamella
 from lamella.client.http import Table
 from lamella.snapshot.errors import CommitConflict, DuplicateBlock, InvalidRequest, NewMatches
 
-_MODES: tuple[Literal["copy-on-write", "merge-on-read"], ...] = ("copy-on-write", "merge-on-read")
+Mode = Literal["copy-on-write", "merge-on-read"]
+
+_MODES: tuple[Mode, ...] = ("copy-on-write", "merge-on-read")
 
 
 class Row(NamedTuple):
@@ -34,10 +37,11 @@ class Commit(NamedTuple):
 
 
 class Model:
-    """The rows of each head, and the commits in its history."""
+    """The rows of each head, and the commits in its history. ``modes``: of deletes."""
 
-    def __init__(self, table: Table, rng: random.Random) -> None:
+    def __init__(self, table: Table, rng: random.Random, modes: Sequence[Mode] = _MODES) -> None:
         self.table = table
+        self.modes = modes
         self.rng = rng
         self.heads: dict[str, set[Row]] = {"main": set()}
         self.lineage: dict[str, list[str]] = {"main": [table.info().snapshot_id]}
@@ -88,7 +92,7 @@ class Model:
             self.committed(head, {row for row in now if row.x in keys}, new)
         elif kind == "delete":
             low = rng.randrange(40)
-            handle.delete(f"x >= {low} AND x < {low + 8}", mode=rng.choice(_MODES))
+            handle.delete(f"x >= {low} AND x < {low + 8}", mode=rng.choice(self.modes))
             self.committed(head, {row for row in now if low <= row.x < low + 8}, [])
         elif kind == "branch":
             name = rng.choice("pqr")

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from conftest import path_from_script
 from lamella.client.http import Lamella
@@ -152,6 +153,18 @@ def answers(
             f"SELECT id, b, c FROM ice.ice.changed VERSION AS OF {evolved} ORDER BY id",
             f"SELECT id FROM ice.ice.changed VERSION AS OF {evolved} WHERE b = 'x'",
         ),
+        "branches": queries.add(
+            *(
+                query.format(table)
+                for table in _branched(lake)
+                for query in (
+                    "SELECT id FROM {} VERSION AS OF 'audit' ORDER BY id",
+                    "SELECT id FROM {}.branch_audit WHERE id > 1 ORDER BY id",
+                    "SELECT id FROM {} WHERE id > 1 ORDER BY id",
+                    "SELECT name, type FROM {}.refs ORDER BY name",
+                )
+            )
+        ),
         "names": queries.add("SHOW TABLES IN ice.ice", "SELECT * FROM ice.ice.nope", "SELECT * FROM ice.nope.t"),
         "writes": queries.add(f"INSERT INTO {name} SELECT * FROM files", f"DELETE FROM {name} WHERE id = 1"),
     }
@@ -205,6 +218,26 @@ def _evolved(lake: Lamella, folder: Path) -> int:
     return 2
 
 
+def _branched(lake: Lamella) -> list[str]:
+    """Make a table of Lamella's own, and one of Iceberg clients, each with a branch; returns their names in Spark."""
+    own = lake.table("ice.branched")
+    own.append({"id": [1, 2]}, create=True)
+    own.create_branch("audit")
+    own.branch("audit").append({"id": [3]})
+    own.append({"id": [4]})
+    catalog = load_catalog("lake", type="rest", uri=f"{lake.url}/iceberg")
+
+    def row(*ids: int) -> pa.Table:
+        return pa.table({"id": pa.array(ids, pa.int64())})
+
+    hosted = catalog.create_table("ice.branched_by_client", schema=row(1).schema)
+    hosted.append(row(1, 2))
+    hosted.manage_snapshots().create_branch(hosted.refs()["main"].snapshot_id, "audit").commit()
+    hosted.append(row(3), branch="audit")
+    hosted.append(row(4))
+    return ["ice.ice.branched", "ice.ice.branched_by_client"]
+
+
 def _run(python: Path, folder: Path, given: dict[str, Any]) -> list[Any]:
     done = subprocess.run(
         [python, PROGRAM],
@@ -246,6 +279,13 @@ def test_the_past_is_read(answers: dict[str, list[Any]]) -> None:
     by_id, by_tag, truth, snapshots = answers["past"]
     assert by_id == by_tag == truth
     assert snapshots == [["1"], ["2"], ["3"]]
+
+
+def test_branches_are_read(answers: dict[str, list[Any]]) -> None:
+    """Of Lamella's own tables, and of those of Iceberg clients, by their names as versions and as tables."""
+    found = answers["branches"]
+    wanted = [[["1"], ["2"], ["3"]], [["2"], ["3"]], [["2"], ["4"]], [["audit", "BRANCH"], ["main", "BRANCH"]]]
+    assert found == [*wanted, *wanted]
 
 
 def test_columns_are_read_by_what_they_were_called(answers: dict[str, list[Any]]) -> None:

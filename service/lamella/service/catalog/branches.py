@@ -29,6 +29,7 @@ from lamella.service.catalog.session import LostRace, entry_record, json_text, t
 from lamella.service.catalog.snapshots import (
     FAMILY,
     LOCK_TABLE,
+    OWNER,
     SELECT_TAG_NAMED,
     SqlExpiry,
     has_tags,
@@ -74,6 +75,11 @@ _SELECT_IN_FAMILY: Final = (
     .order_by(snapshots.c.table_id)
     .limit(1)
 )
+_ENDING: Final = select(snapshots.c.snapshot_id).where(snapshots.c.snapshot_id.like(bindparam("pattern"))).distinct()
+_ENDING_IN_BRANCHES: Final = _ENDING.where(
+    snapshots.c.table_id.in_(select(tables.c.table_id).where(tables.c.branch_of == OWNER))
+).limit(2)
+_ENDING_IN_TABLE: Final = _ENDING.where(snapshots.c.table_id == OWNER).limit(2)
 _COPIED: Final = [column for column in snapshots.c if column.name != "table_id"]
 _COPY_ROWS: Final = insert(snapshots).from_select(
     ["table_id", *(column.name for column in _COPIED)],
@@ -221,6 +227,13 @@ class SqlBranches(SqlQuotas, SqlExpiry):
         except LostRace:
             return False
         return True
+
+    def snapshot_ending(self, table_id: str, ending: str) -> HistoryEntry | None:
+        for statement in (_ENDING_IN_BRANCHES, _ENDING_IN_TABLE):
+            found = self._rows(statement, {"id": table_id, "pattern": f"%{ending}"})
+            if found:
+                return self.snapshot(table_id, found[0]["snapshot_id"]) if len(found) == 1 else None
+        return None
 
     def heads(self, table_id: str) -> list[str]:
         return [row["table_id"] for row in self._rows(_HEADS, {"id": table_id})]

@@ -514,6 +514,12 @@ class Catalog(AccessCatalog, JobCatalog, ListingCatalog, UsageCatalog, Protocol)
         Raises CommitConflict if the source's history does not have the target's current snapshot; QuotaExceeded.
         """
 
+    def snapshot_ending(self, table_id: str, ending: str) -> HistoryEntry | None:
+        """Return the snapshot of a table or of one of its branches whose id ends like that.
+
+        None if there is none, or more than one: the branches count before the table.
+        """
+
     def heads(self, table_id: str) -> list[str]:
         """Return the ids of a table and of its branches, also of those that were dropped."""
 

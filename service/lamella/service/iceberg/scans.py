@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any, Final
 
 import msgspec
 
-from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
+from lamella.service.catalog import BranchRecord, Catalog, HistoryEntry, TableRecord
 from lamella.service.history.history import trusted_manifests
 from lamella.service.iceberg.hosted import HostedTables
 from lamella.service.iceberg.hosted_scans import HostedScans
@@ -25,9 +26,11 @@ from lamella.snapshot.iceberg.filter import IcebergResiduals, filter_for
 from lamella.snapshot.iceberg.metadata import (
     PastSnapshot,
     constant_columns,
+    described_constants,
     readable_schemas,
     require_client,
     require_named,
+    require_types,
     table_metadata,
 )
 from lamella.snapshot.iceberg.scan_plan import (
@@ -47,6 +50,7 @@ from lamella.snapshot.iceberg.scan_plan import (
     task_bytes,
     within,
 )
+from lamella.snapshot.iceberg.snapshot_ids import FIRST_OF_BRANCHES, branch_snapshot_id, ending_of
 from lamella.snapshot.iceberg.wire import MAX_CHARACTERS, PlanTableScan
 from lamella.snapshot.manifest import CONSTANTS, DELETES, Snapshot
 from lamella.snapshot.prune.paging import Position
@@ -57,6 +61,8 @@ from lamella.snapshot.wire import DiffAnswer, DiffRequest, PruneRequest
 
 #: The newest snapshots, which the metadata lists in addition to the tagged ones.
 MAX_SNAPSHOTS: Final = 1_000
+#: The newest snapshots of each branch, which it lists as well.
+_OF_BRANCH: Final = 100
 
 
 class IcebergHistory:
@@ -72,13 +78,17 @@ class IcebergHistory:
 
     def entry(self, record: TableRecord, number: int) -> HistoryEntry:
         """Return the snapshot with an Iceberg id. Raises InvalidRequest if there is none (any more)."""
-        is_there = 1 <= number <= record.version
-        found = self._catalog.history(record.table_id, before_seq=number + 1, limit=1) if is_there else []
-        if not found or found[0].seq != number:
+        found: HistoryEntry | None = None
+        if FIRST_OF_BRANCHES <= number < 2 * FIRST_OF_BRANCHES:
+            found = self._catalog.snapshot_ending(record.table_id, ending_of(number))
+        elif 1 <= number <= record.version:
+            at_most = self._catalog.history(record.table_id, before_seq=number + 1, limit=1)
+            found = next((entry for entry in at_most if entry.seq == number), None)
+        if found is None:
             raise InvalidRequest(
                 f"the table has no snapshot with the id {number}, or it has expired", snapshot_id=number
             )
-        return found[0]
+        return found
 
     def head(self, entry: HistoryEntry) -> Snapshot:
         """Return a snapshot without its segments."""
@@ -93,11 +103,13 @@ class IcebergHistory:
         if head.snapshot_id == current.snapshot_id:
             return
         require_named(head)
-        if not constant_columns(head) <= constant_columns(current):
+        require_types(head.schema, _written_with(head))
+        columns, others = constant_columns(head), partial(self._heads_of_branches, record)
+        if not columns <= constant_columns(current) and not columns <= described_constants(current, others()):
             raise NotExpressible(
                 "the snapshot has constants in other columns than the current one, whose metadata describes partitions"
             )
-        if head.summary.deletes_count and not current.summary.deletes_count:
+        if head.summary.deletes_count and not any(each.summary.deletes_count for each in (current, *others())):
             raise NotExpressible(
                 "the snapshot has deleted rows that are still in its files, and the current one has none: its metadata "
                 "is of a version without deletion vectors",
@@ -115,34 +127,70 @@ class IcebergHistory:
         """Return the table's metadata. Raises NotExpressible."""
         with trusted_manifests():
             head = self._warehouse.head(record.pointer)
+        branches = [] if record.branch_of is not None else self._catalog.branches(record.table_id)
         # The metadata does not list a snapshot that was committed meanwhile.
-        tags = [
-            tag
-            for tag in self._catalog.tags(record.table_id, now_ms=self._clock())
-            if tag.table_id == record.table_id and tag.seq <= record.version
-        ]
+        tags = self._catalog.tags(record.table_id, now_ms=self._clock())
+        own = [tag for tag in tags if tag.table_id == record.table_id and tag.seq <= record.version]
+        others = [] if record.branch_of is not None else [tag for tag in tags if tag.table_id != record.table_id]
         before = record.version + 1
         newest = self._catalog.history(record.table_id, before_seq=before, limit=1 if only_refs else MAX_SNAPSHOTS)
         listed = {entry.seq: entry for entry in newest}
-        for tag in tags:
-            if tag.seq not in listed:
-                listed |= {e.seq: e for e in self._catalog.history(record.table_id, before_seq=tag.seq + 1, limit=1)}
+        forks = {branch.record.table_id: branch.fork_seq for branch in branches}
+        for tag in others:
+            if tag.table_id not in forks:  # a branch that was dropped
+                forks[tag.table_id] = self._catalog.fork_seq(tag.table_id) or 0
+        begun_at = {each.fork_seq for each in branches if each.record.version == each.fork_seq}
+        begun_at |= {tag.seq for tag in others if tag.seq == forks[tag.table_id]}
+        for seq in sorted({tag.seq for tag in own} | begun_at):
+            if seq not in listed:
+                listed |= {e.seq: e for e in self._catalog.history(record.table_id, before_seq=seq + 1, limit=1)}
         entries = [listed[seq] for seq in sorted(listed)]
+        past = self._past(entries, head.history)
+        known = {each.number for each in past}
+        of_each = 1 if only_refs else max(1, min(_OF_BRANCH, MAX_SNAPSHOTS // max(1, len(branches))))
+        histories = [(each.record.table_id, each.record.version, of_each) for each in branches]
+        for table_id, seq, limit in [*histories, *((tag.table_id, tag.seq, 1) for tag in others)]:
+            rows = self._catalog.history(table_id, before_seq=seq + 1, limit=limit)
+            ours = [entry for entry in reversed(rows) if entry.seq > forks[table_id]]
+            for each in self._past(ours, head.history, fork_seq=forks[table_id]):
+                if each.number not in known:
+                    past.append(each)
+                    known.add(each.number)
+        numbers = {
+            each.name: _number(each.record.pointer.snapshot_id, each.record.version, each.fork_seq) for each in branches
+        }
         return table_metadata(
             head,
-            self._past(entries, head.history),
-            {tag.name: tag.seq for tag in tags},
+            past,
+            {
+                **{tag.name: tag.seq for tag in own},
+                **{tag.name: _number(tag.snapshot_id, tag.seq, forks[tag.table_id]) for tag in others},
+            },
             current=record.version,
             location=record.location,
             only_refs=only_refs,
+            branches=numbers,
+            heads=dict(zip(numbers.values(), self._heads(branches), strict=True)),
         )
 
-    def _past(self, entries: Sequence[HistoryEntry], schemas: Sequence[Schema]) -> list[PastSnapshot]:
+    def _heads_of_branches(self, record: TableRecord) -> list[Snapshot]:
+        """Return the current snapshots of the branches that the metadata of a table has."""
+        return [] if record.branch_of is not None else self._heads(self._catalog.branches(record.table_id))
+
+    def _heads(self, branches: Iterable[BranchRecord]) -> list[Snapshot]:
+        with trusted_manifests():
+            return [self._warehouse.head(each.record.pointer) for each in branches]
+
+    def _past(
+        self, entries: Sequence[HistoryEntry], schemas: Sequence[Schema], *, fork_seq: int | None = None
+    ) -> list[PastSnapshot]:
+        """Return the entries of snapshots of the table, or of a branch that begins at ``fork_seq``."""
         schema_ids = self._schema_ids(entries) if len(schemas) > 1 else [schemas[0].schema_id] * len(entries)
         return [
             PastSnapshot(
-                number=entry.seq,
-                parent=None if entry.prev_snapshot_id is None else entry.seq - 1,
+                number=entry.seq if fork_seq is None else branch_snapshot_id(entry.pointer.snapshot_id),
+                parent=_parent_of(entry, fork_seq),
+                sequence=entry.seq,
                 timestamp_ms=entry.since_ms,
                 operation=entry.operation,
                 row_count=entry.row_count,
@@ -173,6 +221,23 @@ class IcebergHistory:
             found[0], found[-1] = (self.head(entries[at]).schema.schema_id for at in (0, -1))
             fill(0, len(entries) - 1)
         return found
+
+
+def _parent_of(entry: HistoryEntry, fork_seq: int | None) -> int | None:
+    """Return the Iceberg id of the snapshot before one of the table, or of a branch that begins at ``fork_seq``."""
+    if entry.prev_snapshot_id is None or fork_seq is None:
+        return None if entry.prev_snapshot_id is None else entry.seq - 1
+    return _number(entry.prev_snapshot_id, entry.seq - 1, fork_seq)
+
+
+def _written_with(head: Snapshot) -> list[Schema]:
+    """Return the schemas that files of a snapshot were written with."""
+    return [schema for schema in head.history if schema.schema_id in head.schema_ids_in_use]
+
+
+def _number(snapshot_id: str, seq: int, fork_seq: int) -> int:
+    """Return the Iceberg id of a snapshot of a branch that begins at ``fork_seq``, where it is one of the table."""
+    return seq if seq <= fork_seq else branch_snapshot_id(snapshot_id)
 
 
 #: Most snapshots in an incremental scan.
@@ -274,12 +339,16 @@ class IcebergScans:
 
     def _scan_of(self, record: TableRecord, request: PlanTableScan) -> _Scan:
         number = record.version if request.snapshot_id is None else request.snapshot_id
-        entry = self._history.entry(record, number)
+        return self._scan_at(record, self._history.entry(record, number), request)
+
+    def _scan_at(self, record: TableRecord, entry: HistoryEntry, request: PlanTableScan) -> _Scan:
         spoken_by = entry.pointer if request.use_snapshot_schema else record.pointer
         head = self._history.head(entry)
         self._history.readable(record, head)
         with trusted_manifests():
             spoken = self._warehouse.head(spoken_by).schema
+        if entry.table_id != record.table_id:  # clients read a branch with the columns of its table
+            require_types(spoken, _written_with(head))
         return _Scan(entry=entry, head=head, spoken=spoken, spoken_by=spoken_by.snapshot_id, request=request)
 
     def _again(self, record: TableRecord, task: PlanTask, request: PlanTableScan) -> _Scan:
@@ -372,18 +441,21 @@ class IcebergScans:
         start, end = request.start_snapshot_id, request.end_snapshot_id
         if start is None or end is None or request.snapshot_id is not None:
             raise InvalidRequest("give start-snapshot-id and end-snapshot-id, or snapshot-id, or none of them")
-        if start > end:
+        first, last = (self._history.entry(record, each) for each in (start, end))
+        if first.seq > last.seq:
             raise InvalidRequest("start-snapshot-id is a later snapshot than end-snapshot-id")
-        if end - start > MAX_STEPS:
+        steps = last.seq - first.seq
+        if steps > MAX_STEPS:
             raise LimitExceeded(
                 f"an incremental scan reads at most {MAX_STEPS} snapshots",
                 limit="changes_snapshots",
                 maximum=MAX_STEPS,
             )
-        self._history.entry(record, end)
-        entries = self._catalog.history(record.table_id, before_seq=end + 1, limit=end - start + 1)[::-1]
-        if [entry.seq for entry in entries] != list(range(start, end + 1)):
+        entries = self._catalog.history(last.table_id, before_seq=last.seq + 1, limit=steps + 1)[::-1]
+        if [entry.seq for entry in entries] != list(range(first.seq, last.seq + 1)):
             raise InvalidRequest(f"a snapshot between {start} and {end} has expired", snapshot_id=start)
+        if entries[0].pointer.snapshot_id != first.pointer.snapshot_id:
+            raise InvalidRequest(f"{start} is not in the history of {end}, but of another branch", snapshot_id=start)
         count = 0
         tasks = ScanTaskList()
         for before, after in pairwise(entries):
@@ -424,7 +496,7 @@ class IcebergScans:
                 "up to the snapshot before it, and from it on",
                 snapshot_id=after.seq,
             )
-        scan = self._scan_of(record, msgspec.structs.replace(request, snapshot_id=after.seq, use_snapshot_schema=False))
+        scan = self._scan_at(record, after, msgspec.structs.replace(request, use_snapshot_schema=False))
         found, residuals, each_bytes = self._found(scan, max_tests)
         added = {block.location for block in change.added}
         blocks = [

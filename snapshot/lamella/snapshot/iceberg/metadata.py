@@ -1,19 +1,21 @@
 """A table's history as Iceberg table metadata, of format version 2, or 3 if the table has deletion vectors.
 
-A snapshot's id is its number in the table's history, which is also its sequence number: both only grow, and no two
-snapshots of a table share one. The manifest lists named in the metadata do not exist: clients that plan without the
-service use an export instead.
+The id of a snapshot is its number in the table's history, which is also its sequence number; those of branches have
+others (:mod:`lamella.snapshot.iceberg.snapshot_ids`). The manifest lists named in the metadata do not exist: clients
+that plan without the service use an export instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from lamella.snapshot.errors import NotExpressible
 from lamella.snapshot.iceberg.partitions import columns_in, is_text_in_json, specs_json
+from lamella.snapshot.iceberg.snapshot_ids import FIRST_OF_BRANCHES
 from lamella.snapshot.iceberg.types import name_mapping, schema_json
 from lamella.snapshot.manifest import CONSTANTS, DELETES, Snapshot
 from lamella.snapshot.parquet.iceberg_readers import reads_as
@@ -23,15 +25,19 @@ MAIN: Final = "main"
 NAME_MAPPING: Final = "schema.name-mapping.default"
 #: The member of a snapshot's summary in an export that is its Lamella id.
 SNAPSHOT: Final = "lamella.snapshot-id"
+_NO_BRANCHES: Final[Mapping[str, int]] = {}
+_NO_HEADS: Final[Mapping[int, Snapshot]] = {}
 _ORDER: Final = {"order-id": 0, "fields": []}
 _DELETES: Final = frozenset({"delete", "remove"})
 
 
 class PastSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot's entry in the metadata. ``parent``: the number of the previous one, None if it is not there."""
+    """A snapshot's entry in the metadata. ``number``: its id. ``parent``: that of the previous one, None if it is not
+    there. ``sequence``: its number in the history of the table or branch."""
 
     number: int
     parent: int | None
+    sequence: int
     timestamp_ms: int
     operation: str
     row_count: int
@@ -88,6 +94,19 @@ def constant_columns(head: Snapshot) -> frozenset[tuple[int, ...]]:
 def is_pyiceberg(user_agent: str) -> bool:
     """Return whether a client names itself as pyiceberg does."""
     return user_agent.startswith("PyIceberg/")
+
+
+def described_constants(head: Snapshot, others: Iterable[Snapshot]) -> frozenset[tuple[int, ...]]:
+    """Returns the columns of the partition specs in the metadata of a table: those of its current snapshot, and of the
+    current ones of its branches, as far as they are known.
+
+    Raises NotExpressible as :func:`constant_columns`, of the first.
+    """
+    found = constant_columns(head)
+    for each in others:
+        with suppress(NotExpressible):  # whoever reads that branch is told
+            found |= {columns_in(head.schema, columns) for columns in constant_columns(each)}
+    return found
 
 
 def require_client(head: Snapshot, user_agent: str) -> None:
@@ -196,11 +215,14 @@ def table_metadata(
     current: int,
     location: str,
     only_refs: bool = False,
+    branches: Mapping[str, int] = _NO_BRANCHES,
+    heads: Mapping[int, Snapshot] = _NO_HEADS,
 ) -> dict[str, Any]:
     """Returns the metadata of a table whose current snapshot is ``head``, with the number ``current``.
 
-    ``past``: snapshots by time, the current one last; those that cannot be read as Iceberg are left out. ``tags``: the
-    numbers of tagged snapshots. ``only_refs``: only snapshots that a ref names.
+    ``past``: snapshots by time, the current one last, then those of branches; those that cannot be read as Iceberg are
+    left out. ``tags``: the numbers of tagged snapshots. ``only_refs``: only snapshots that a ref names. ``branches``:
+    the numbers of the current snapshots of other branches, which are ``heads``.
 
     Raises:
         NotExpressible: the current snapshot cannot be read as Iceberg.
@@ -215,38 +237,42 @@ def table_metadata(
         shown = [each for each in past if each.schema_id in schemas]
     numbers = {each.number for each in shown}
     refs = {MAIN: {"snapshot-id": current, "type": "branch"}}
-    for name, number in sorted(tags.items()):
-        if number in numbers and name != MAIN:
-            refs[name] = {"snapshot-id": number, "type": "tag"}
-    named = {ref["snapshot-id"] for ref in refs.values()}
-    listed = [each for each in shown if not only_refs or each.number in named]
+    for named, kind in ((tags, "tag"), (branches, "branch")):
+        for name, number in sorted(named.items()):
+            if number in numbers and name != MAIN:
+                refs[name] = {"snapshot-id": number, "type": kind}
+    in_refs = {ref["snapshot-id"] for ref in refs.values()}
+    listed = [each for each in shown if not only_refs or each.number in in_refs]
     used = {each.schema_id for each in listed} | {head.schema.schema_id}
-    log = [{"snapshot-id": each.number, "timestamp-ms": each.timestamp_ms} for each in shown]
+    of_main = [each for each in shown if each.number < FIRST_OF_BRANCHES]
+    log = [{"snapshot-id": each.number, "timestamp-ms": each.timestamp_ms} for each in of_main]
+    described = {**heads, current: head}
     return {
-        **_format_version(head),
+        **_format_version(described.values()),
         "table-uuid": head.table_id,
         "location": location,
-        "last-sequence-number": current,
+        "last-sequence-number": max([current, *(each.sequence for each in listed)]),
         "last-updated-ms": head.timestamp_ms,
         "last-column-id": max(schema.last_column_id for schema in head.history),
         "schemas": [schema_json(schema) for schema_id, schema in schemas.items() if schema_id in used],
         "current-schema-id": head.schema.schema_id,
-        **specs_json(head.schema, constant_columns(head)),
+        **specs_json(head.schema, described_constants(head, heads.values())),
         "sort-orders": [_ORDER],
         "default-sort-order-id": 0,
         "properties": {**head.properties, NAME_MAPPING: msgspec.json.encode(mapping).decode()},
         "current-snapshot-id": current,
         "refs": refs,
-        "snapshots": [_snapshot(each, numbers, location, head if each.number == current else None) for each in listed],
+        "snapshots": [_snapshot(each, numbers, location, described.get(each.number)) for each in listed],
         "snapshot-log": log,
         "metadata-log": [],
     }
 
 
-def _format_version(head: Snapshot) -> dict[str, int]:
+def _format_version(heads: Iterable[Snapshot]) -> dict[str, int]:
     """Returns the version of the metadata, 3 for deletion vectors, with what that version needs. Rows have no ids, as
     those of a table that was of an earlier version before."""
-    return {"format-version": 3, "next-row-id": 0} if head.summary.deletes_count else {"format-version": 2}
+    has_deletes = any(head.summary.deletes_count for head in heads)
+    return {"format-version": 3, "next-row-id": 0} if has_deletes else {"format-version": 2}
 
 
 def _deletes(head: Snapshot) -> dict[str, str]:
@@ -263,7 +289,7 @@ def _snapshot(each: PastSnapshot, numbers: set[int], location: str, head: Snapsh
     """Returns a snapshot's entry. ``head``: the snapshot, if its deleted rows are known."""
     found = {
         "snapshot-id": each.number,
-        "sequence-number": each.number,
+        "sequence-number": each.sequence,
         "timestamp-ms": each.timestamp_ms,
         "manifest-list": f"{location}/planned-by-the-service/{each.number}",
         "summary": {
