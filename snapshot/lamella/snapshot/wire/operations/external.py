@@ -79,7 +79,7 @@ CONVERT_TO_ICEBERG: Final = Operation(
     path=TABLE + "/convert-to-iceberg",
     permission=on_table("maintain"),
     summary="Let Iceberg clients commit to a table",
-    tag="Blocks",
+    tag="Iceberg",
     description="Writes the manifests and the metadata of an Iceberg table with the same files, which stay where they "
     "are. From then on both sides write. The table keeps its history, tags and indexes; it cannot be converted back.",
     request_type=ConversionRequest,
