@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import uuid
 import warnings
 from collections import Counter
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import RESTError
+from pyiceberg.exceptions import CommitFailedException, RESTError
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.types import IntegerType, LongType, NestedField
@@ -338,6 +339,62 @@ def test_a_vacuum_knows_the_heads_of_clients(start_server: StartServer, tmp_path
             table.vacuum(older_than="0s", execute=True)
         assert not written.exists()
         assert ids_of(lake, "n.orders") == [1, 2, 4, 6]
+
+
+@pytest.mark.postgres
+def test_writers_at_once_through_two_services_lose_nothing_in_any_branch(
+    start_server: StartServer, tmp_path: Path, postgres_database: str
+) -> None:
+    """Each commits to a branch of its own, one of them to main, one makes and drops branches; a tag names the end."""
+    servers = [start_server(warehouse=tmp_path / "warehouse", catalog=postgres_database) for _ in range(2)]
+    first = load_catalog("lake", type="rest", uri=f"{servers[0].url}/iceberg")
+    first.create_namespace("n")
+    table = first.create_table("n.t", schema=rows_of(1).schema)
+    table.append(rows_of(0))
+    names, each = ("main", "a", "b"), 5
+    for name in names[1:]:
+        on_branch(table, name)
+
+    def repeated(change: Callable[[Table], object], server: int) -> None:
+        own = load_catalog("lake", type="rest", uri=f"{servers[server].url}/iceberg")
+        while True:
+            try:
+                change(own.load_table("n.t"))
+                return
+            except CommitFailedException:
+                continue
+
+    def write(number: int) -> None:
+        for step in range(each):
+            row = rows_of(100 * number + step)
+            repeated(lambda own, row=row: own.append(row, branch=names[number]), number % 2)  # type: ignore[misc]
+
+    def make() -> None:
+        for step in range(each):
+            repeated(lambda own, step=step: on_branch(own, f"x{step}"), step % 2)  # type: ignore[misc]
+            repeated(lambda own, step=step: own.manage_snapshots().remove_branch(f"x{step}").commit(), 1)  # type: ignore[misc]
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(len(names))]
+    threads.append(threading.Thread(target=make))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    table = first.load_table("n.t")
+    table.manage_snapshots().create_tag(table.refs()["a"].snapshot_id, "end").commit()
+    with Lamella(servers[1].url) as lake:
+        assert [branch.name for branch in lake.table("n.t").branches()] == ["main", "a", "b"]
+        for number, name in enumerate(names):
+            wanted = [0, *range(100 * number, 100 * number + each)]
+            assert sorted(ids_of(lake, f"n.t@{name}")) == sorted(wanted)
+            assert sorted(table.scan().use_ref(name).to_arrow()["id"].to_pylist()) == sorted(wanted)
+        assert ids_of(lake, "n.t", snapshot_id="end") == [0, *range(100, 100 + each)]
+        own = lake.table("n.own")
+        own.append(rows_of(1), create=True)
+        own.create_branch("audit")
+        own.branch("audit").append(rows_of(2))
+        found = first.load_table("n.own").scan("id > 1").use_ref("audit").to_arrow()
+        assert found["id"].to_pylist() == [2]
 
 
 def test_random_commits_to_branches_are_read_by_both_sides(lake: Lamella, catalog: Catalog) -> None:

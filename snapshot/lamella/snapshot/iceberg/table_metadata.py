@@ -221,6 +221,7 @@ class MetadataChange:
 
         Raises:
             InvalidRequest: an unknown update, or one that the specification forbids.
+            CommitRequirementFailed: a snapshot that was made before another branch got one.
         """
         action = update.get("action")
         method = _UPDATES.get(str(action))
@@ -403,7 +404,8 @@ class MetadataChange:
         sequence, last = snapshot.get("sequence-number", 0), self._metadata["last-sequence-number"]
         has_parent = snapshot.get("parent-snapshot-id") is not None
         if version >= WITH_SEQUENCE_NUMBERS and has_parent and sequence <= last:
-            raise InvalidRequest(
+            # Another branch has got a snapshot: the client makes its own anew.
+            raise CommitRequirementFailed(
                 f"Cannot add snapshot with sequence number {sequence} older than last sequence number {last}"
             )
         if version >= WITH_SEQUENCE_NUMBERS and not isinstance(snapshot.get("manifest-list"), str):
@@ -422,7 +424,9 @@ class MetadataChange:
         if not isinstance(first, int) or not isinstance(rows, int) or rows < 0:
             raise InvalidRequest("Cannot add a snapshot: first-row-id and added-rows are required in format version 3")
         if first < next_id:
-            raise InvalidRequest(f"Cannot add a snapshot with first-row-id {first}: behind table next-row-id {next_id}")
+            raise CommitRequirementFailed(
+                f"Cannot add a snapshot with first-row-id {first}: behind table next-row-id {next_id}"
+            )
         self._metadata["next-row-id"] = next_id + rows
 
     def _remove_snapshots(self, update: Json) -> None:
@@ -607,6 +611,7 @@ def changed(
 
     Raises:
         InvalidRequest: an update that the specification forbids.
+        CommitRequirementFailed: a snapshot that was made before another branch got one.
     """
     change = MetadataChange(current, now_ms=now_ms)
     for update in updates:
