@@ -26,8 +26,11 @@ from pyiceberg.manifest import (
     ManifestFile,
     PartitionFieldSummary,
 )
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 
-from lamella.snapshot.errors import ManifestError
+from lamella.snapshot.errors import ManifestError, NotExpressible
+from lamella.snapshot.iceberg.table_metadata import Json, current_schema, ids_of
 
 
 class Read(NamedTuple):
@@ -132,6 +135,24 @@ class ManifestEntries:
 def is_of_deletes(manifest: ManifestFile) -> bool:
     """Returns whether a manifest lists delete files."""
     return manifest.content == ManifestContent.DELETES
+
+
+def spec_with_schema(metadata: Json, number: int) -> tuple[PartitionSpec, Schema]:
+    """Returns a partition spec, and the newest schema that has its columns: one may have been dropped since.
+
+    Raises:
+        ManifestError: the table has no such spec.
+        NotExpressible: no schema of the table has them any more.
+    """
+    found = next((each for each in metadata["partition-specs"] if each["spec-id"] == number), None)
+    if found is None:
+        raise ManifestError(f"the table has no partition spec {number}")
+    spec = PartitionSpec.model_validate(found)
+    wanted = {field.source_id for field in spec.fields}
+    for schema in (current_schema(metadata), *reversed(metadata["schemas"])):
+        if wanted.issubset(ids_of(schema)):
+            return spec, Schema.model_validate(schema)
+    raise NotExpressible(f"no schema of the table has the columns of the partition spec {number}")
 
 
 def first_row_id(manifest: ManifestFile) -> int | None:

@@ -73,6 +73,14 @@ def updates_for(metadata: Json, table: Versioned, changes: Sequence[SchemaChange
     schema = current_schema(metadata)
     _refuse_names(after.columns, current.columns, metadata["partition-specs"])
     gone = known - set(_ids(after.columns))
+    for spec in metadata["partition-specs"]:
+        for field in spec["fields"]:
+            if gone.intersection(field.get("source-ids") or [field["source-id"]]):
+                raise InvalidRequest(
+                    f"{_HOSTED} with a partition spec that uses the column, current or not: writers need it for the"
+                    " manifests of that spec",
+                    partition_field=field["name"],
+                )
     if gone & set(schema.get("identifier-field-ids") or ()):
         raise InvalidRequest(f"{_HOSTED}, and the column is one of its identifier fields: change these by one of them")
     fields = _Fields(metadata["format-version"], {field["id"]: field for field in _structs(schema["fields"])})

@@ -10,10 +10,8 @@ from typing import Any, Final
 
 import msgspec
 from pyiceberg.conversions import to_json
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema as IcebergSchema
 
-from lamella.snapshot.errors import InvalidRequest, ManifestError, NotExpressible
+from lamella.snapshot.errors import InvalidRequest, NotExpressible
 from lamella.snapshot.iceberg.manifest_entries import (
     DATA,
     EQUALITY_DELETES,
@@ -21,8 +19,9 @@ from lamella.snapshot.iceberg.manifest_entries import (
     ListedFile,
     ManifestEntries,
     Read,
+    spec_with_schema,
 )
-from lamella.snapshot.iceberg.table_metadata import Json, current_schema
+from lamella.snapshot.iceberg.table_metadata import Json
 from lamella.snapshot.source.iceberg_deletes import (
     ListedData,
     ListedDeletes,
@@ -116,9 +115,7 @@ class _Specs:
 
     def __init__(self, metadata: Json, *, nulls: bool) -> None:
         self._specs = {each["spec-id"]: each for each in metadata["partition-specs"]}
-        # The current schema may lack a column of an old spec.
-        schemas = [current_schema(metadata), *reversed(metadata["schemas"])]
-        self._schemas = [IcebergSchema.model_validate(each) for each in schemas]
+        self._metadata = metadata
         self._nulls = nulls
         self._types: dict[int, list[Any]] = {}
 
@@ -130,7 +127,8 @@ class _Specs:
         if not partition or (not self._nulls and None in partition):
             return []
         if spec_id not in self._types:
-            self._types[spec_id] = self._result_types(spec_id)
+            spec, schema = spec_with_schema(self._metadata, spec_id)
+            self._types[spec_id] = [field.field_type for field in spec.partition_type(schema).fields]
         try:
             return [
                 None if value is None else to_json(kind, value)
@@ -138,18 +136,6 @@ class _Specs:
             ]
         except (ValueError, TypeError, OverflowError) as error:
             raise NotExpressible(f"a partition value has no form in JSON: {error}") from error
-
-    def _result_types(self, spec_id: int) -> list[Any]:
-        if spec_id not in self._specs:
-            raise ManifestError(f"the table has no partition spec {spec_id}")
-        fields = PartitionSpec.model_validate(self._specs[spec_id]).fields
-        return [field.transform.result_type(self._column_type(field.source_id)) for field in fields]
-
-    def _column_type(self, column: int) -> Any:
-        for schema in self._schemas:
-            if column in schema.field_ids:
-                return schema.find_type(column)
-        raise NotExpressible(f"no schema of the table has the column {column} of a partition spec")
 
 
 def _described(file: ListedFile, specs: _Specs) -> bytes:

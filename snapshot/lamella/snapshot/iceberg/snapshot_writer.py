@@ -33,6 +33,7 @@ from lamella.snapshot.iceberg.manifest_entries import (
     first_row_id,
     is_of_deletes,
     set_first_row_id,
+    spec_with_schema,
     whole_entries,
 )
 from lamella.snapshot.iceberg.metadata import MAIN
@@ -109,9 +110,9 @@ def write_snapshot(
             listed.append(manifest)
             continue
         counts = [counts[0] + len(gone), counts[1] + sum(file.row_count for file in gone)]
-        spec_of_it = _spec(metadata, manifest.partition_spec_id)
+        spec_of_it, described_then = _spec_to_rewrite(metadata, manifest.partition_spec_id)
         out = MemoryOutput(name("m"))
-        writer = _ManifestWriter(version, spec_of_it, described, out, snapshot_id)
+        writer = _ManifestWriter(version, spec_of_it, described_then, out, snapshot_id)
         listed.append(_without(manifest, removed, writer, read))
         files[out.location] = out.data
     if counts[0] != len(removed):
@@ -153,14 +154,21 @@ def write_snapshot(
     return WrittenSnapshot(updates, files)
 
 
-def _spec(metadata: Json, number: int) -> PartitionSpec:
-    return PartitionSpec.model_validate(next(each for each in metadata["partition-specs"] if each["spec-id"] == number))
+def _spec_to_rewrite(metadata: Json, number: int) -> tuple[PartitionSpec, IcebergSchema]:
+    """Returns a partition spec of entries that are written again, with its schema.
+
+    Raises:
+        NotExpressible: values of the partition cannot be written as they were read.
+    """
+    spec, described = spec_with_schema(metadata, number)
+    if any(str(field.field_type) in _NOT_READ_EXACTLY for field in spec.partition_type(described).fields):
+        raise NotExpressible("a partition of doubles cannot be written again exactly")
+    return spec, described
 
 
 def _without(manifest: ManifestFile, removed: Collection[str], writer: _ManifestWriter, read: Read) -> ManifestFile:
     """Write a manifest again, with files marked as deleted. The others have their row ids in their entries from now
     on."""
-    writer.refuse_unexact()
     with writer:
         for entry in whole_entries(manifest, read.read(manifest.manifest_path)):
             if normal(entry.data_file.file_path) in removed:
@@ -182,15 +190,6 @@ class _ManifestWriter(ManifestWriterV2):
     @property
     def version(self) -> TableVersion:
         return self._version
-
-    def refuse_unexact(self) -> None:
-        """Raise NotExpressible if the partition values of entries that were read cannot be written again."""
-        try:
-            types = [str(field.field_type) for field in self._spec.partition_type(self._schema).fields]
-        except ValueError as error:
-            raise NotExpressible(f"a manifest is of a partition spec whose column was dropped: {error}") from error
-        if any(each in _NOT_READ_EXACTLY for each in types):
-            raise NotExpressible("a partition of doubles cannot be written again exactly")
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
         return AvroOutputFile[ManifestEntry](
