@@ -21,6 +21,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, LongType, NestedField, StringType
 
+from lamella.client.http import Lamella
+
 ROWS = pa.table(
     {"id": pa.array([1, 2, 3, 4], pa.int64()), "part": ["a", "a", None, "b"], "other": pa.array([1, 2, 1, None])}
 )
@@ -37,6 +39,29 @@ def make(catalog: Catalog, name: str, *columns: str) -> Table:
     table = catalog.create_table(f"parts.{name}", schema, partition_spec=PartitionSpec(*fields))
     table.append(ROWS)
     return table
+
+
+def file_of_ids(table: Table, path: Path, ids: list[int], partition: Record) -> DataFile:
+    """A new file with ids only: the other columns are in its partition."""
+    field = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
+    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}, schema=pa.schema([field])), path)
+    made = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=partition,
+        record_count=len(ids),
+        file_size_in_bytes=path.stat().st_size,
+    )
+    made.spec_id = table.spec().spec_id
+    return made
+
+
+def add_files(table: Table, files: list[DataFile]) -> None:
+    """Add files in one snapshot."""
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        for each in files:
+            append.append_data_file(each)
 
 
 def ids(table: Table, filter: str = "true") -> list[int]:
@@ -94,19 +119,38 @@ def test_dates_that_are_only_in_partitions_are_refused(catalog: Catalog, tmp_pat
     table = catalog.create_table("parts.folders", schema, partition_spec=spec)
     table.append(pa.table({"id": pa.array([1], pa.int64()), "day": [dt.date(2024, 1, 1)]}))
     assert ids(table, "day = '2024-01-01'") == [1]
-    path = tmp_path / "day=2024-01-02.parquet"
-    field = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
-    pq.write_table(pa.table({"id": pa.array([2], pa.int64())}, schema=pa.schema([field])), path)
-    made = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=f"file://{path}",
-        file_format=FileFormat.PARQUET,
-        partition=Record((dt.date(2024, 1, 2) - dt.date(1970, 1, 1)).days),
-        record_count=1,
-        file_size_in_bytes=path.stat().st_size,
-    )
-    made.spec_id = table.spec().spec_id
-    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-        append.append_data_file(made)
+    day = Record((dt.date(2024, 1, 2) - dt.date(1970, 1, 1)).days)
+    add_files(table, [file_of_ids(table, tmp_path / "day=2024-01-02.parquet", [2], day)])
     with pytest.raises(RESTError, match="values of folders in column 'day'"):
         ids(table)
+
+
+def test_values_that_are_only_in_a_partition_with_a_null_are_refused(catalog: Catalog, tmp_path: Path) -> None:
+    """The empty partition that pyiceberg gets instead would lose them."""
+    table = make(catalog, "halves", "part", "other")
+    assert ids(table, "other = 1") == [1, 3]
+    add_files(table, [file_of_ids(table, tmp_path / "half.parquet", [7], Record(None, 5))])
+    with pytest.raises(RESTError, match="pyiceberg reads no plan with a null in a partition"):
+        ids(table, "other = 5")
+
+
+def test_dates_in_partitions_of_a_snapshot_that_lamella_cannot_read_are_refused(
+    catalog: Catalog, lake: Lamella, tmp_path: Path
+) -> None:
+    """Nothing is known of its files, so pyiceberg might take a date for text and miss rows."""
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "day", DateType()))
+    spec = PartitionSpec(PartitionField(2, 1_000, IdentityTransform(), "day"))
+    catalog.create_namespace_if_not_exists("parts")
+    table = catalog.create_table("parts.unread", schema, partition_spec=spec)
+    day = (dt.date(2024, 1, 2) - dt.date(1970, 1, 1)).days
+    table.append(pa.table({"id": pa.array([1], pa.int64()), "day": [dt.date(2024, 1, 1)]}))
+    assert ids(table, "day = '2024-01-01'") == [1]
+    made = [
+        file_of_ids(table, tmp_path / f"{name}.parquet", [number], Record(day))
+        for number, name in ((3, "day"), (4, "gone"))
+    ]
+    (tmp_path / "gone.parquet").unlink()
+    add_files(table, made)
+    assert lake.table("parts.unread").info().properties["lamella.source.unread"]
+    with pytest.raises(RESTError, match="values of folders in column 'day'"):
+        ids(table, "day = '2024-01-02'")

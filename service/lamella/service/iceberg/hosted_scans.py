@@ -19,7 +19,7 @@ from lamella.service.iceberg.hosted import HostedTable, HostedTables
 from lamella.service.iceberg.registered import RegisteredSnapshots
 from lamella.snapshot.errors import InvalidRequest, NotExpressible
 from lamella.snapshot.iceberg.filter import IcebergResiduals, filter_for
-from lamella.snapshot.iceberg.metadata import MAIN, is_pyiceberg, require_known_constants
+from lamella.snapshot.iceberg.metadata import MAIN, is_pyiceberg, read_as_text, require_known_constants
 from lamella.snapshot.iceberg.scan_plan import blocks_of
 from lamella.snapshot.iceberg.table_metadata import Json
 from lamella.snapshot.iceberg.wire import PlanTableScan
@@ -84,12 +84,31 @@ class HostedScans:
         else:
             entry = self._registered.at(record, snapshot["snapshot-id"])
             pointer = None if entry is None else entry.pointer
-        with trusted_manifests():
-            require_known_constants(self._warehouse.head(pointer or record.pointer), user_agent)
+        if is_pyiceberg(user_agent):
+            self._require_readable(pointer, found)
         if pointer is None:
             left = _ALL if request.filter is None else msgspec.json.encode(request.filter)
             return _members(found, dict.fromkeys(found.files, left))
         return _members(found, self._matches(record, pointer, request, found, max_tests))
+
+    def _require_readable(self, pointer: SnapshotPointer | None, found: SnapshotFiles) -> None:
+        """Raise NotExpressible if pyiceberg (0.12) would miss values that are only in partitions.
+
+        ``pointer``: None: it is not known whether files have the values themselves.
+        """
+        has_constants = True
+        if pointer is not None:
+            with trusted_manifests():
+                head = self._warehouse.head(pointer)
+            require_known_constants(head)
+            has_constants = head.summary.constants_count > 0
+        elif found.text_column is not None:
+            raise read_as_text(found.text_column)
+        if has_constants and found.leaves_out:
+            raise NotExpressible(
+                "pyiceberg reads no plan with a null in a partition, and the files have not all values themselves: set"
+                " the catalog's property scan-planning-mode=client"
+            )
 
     def _matches(
         self,

@@ -1,12 +1,14 @@
 """A table's history as Iceberg table metadata, of format version 2, or 3 if the table has deletion vectors.
 
-The id of a snapshot is its number in the table's history, which is also its sequence number; those of branches have
-others (:mod:`lamella.snapshot.iceberg.snapshot_ids`). The manifest lists named in the metadata do not exist: clients
-that plan without the service use an export instead.
+The id of a snapshot is its number in the table's history, which is also its sequence number. Branches repeat these
+numbers, so a snapshot of a branch has 62 bits of its own id, which are random, above all numbers: no id ever stands for
+two snapshots. The manifest lists named in the metadata do not exist: clients that plan without the service use an
+export instead.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -15,7 +17,6 @@ import msgspec
 
 from lamella.snapshot.errors import NotExpressible
 from lamella.snapshot.iceberg.partitions import columns_in, is_text_in_json, specs_json
-from lamella.snapshot.iceberg.snapshot_ids import FIRST_OF_BRANCHES
 from lamella.snapshot.iceberg.types import name_mapping, schema_json
 from lamella.snapshot.manifest import CONSTANTS, DELETES, Snapshot
 from lamella.snapshot.parquet.iceberg_readers import reads_as
@@ -29,6 +30,21 @@ _NO_BRANCHES: Final[Mapping[str, int]] = {}
 _NO_HEADS: Final[Mapping[int, Snapshot]] = {}
 _ORDER: Final = {"order-id": 0, "fields": []}
 _DELETES: Final = frozenset({"delete", "remove"})
+#: The ids of snapshots of branches begin here.
+FIRST_OF_BRANCHES: Final = 1 << 62
+_RANDOM: Final = FIRST_OF_BRANCHES - 1
+_VARIANT: Final = 1 << 63
+
+
+def branch_snapshot_id(snapshot_id: str) -> int:
+    """Returns the Iceberg id of a snapshot of a branch."""
+    return FIRST_OF_BRANCHES | uuid.UUID(snapshot_id).int & _RANDOM
+
+
+def ending_of(number: int) -> str:
+    """Returns how the id of the snapshot with such an Iceberg id ends: all but its time, and bits that all ids have."""
+    digits = f"{_VARIANT | number & _RANDOM:016x}"
+    return f"{digits[:4]}-{digits[4:]}"
 
 
 class PastSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +120,7 @@ def described_constants(head: Snapshot, others: Iterable[Snapshot]) -> frozenset
     """
     found = constant_columns(head)
     for each in others:
-        with suppress(NotExpressible):  # whoever reads that branch is told
+        with suppress(NotExpressible):  # an error of those who read that branch
             found |= {columns_in(head.schema, columns) for columns in constant_columns(each)}
     return found
 
@@ -115,29 +131,34 @@ def require_client(head: Snapshot, user_agent: str) -> None:
 
     Of a file of deletion vectors, pyiceberg (0.12) applies all, to the data files that the file's own footer names.
     """
-    if is_pyiceberg(user_agent) and head.summary.deletes_count:
+    if not is_pyiceberg(user_agent):
+        return
+    if head.summary.deletes_count:
         raise NotExpressible(
             "pyiceberg would apply deletion vectors that are not in the plan: read an export of the table",
             features=[DELETES],
         )
-    require_known_constants(head, user_agent)
+    require_known_constants(head)
 
 
-def require_known_constants(head: Snapshot, user_agent: str) -> None:
-    """Raise NotExpressible if a client does not read the constants of the snapshot as what they are.
+def require_known_constants(head: Snapshot) -> None:
+    """Raise NotExpressible if pyiceberg does not read the constants of the snapshot as what they are.
 
     pyiceberg (0.12) keeps values of partitions in plans as JSON has them. A date stays text, which equals no date.
     """
-    if not is_pyiceberg(user_agent):
-        return
     leaves = head.schema.by_id()
     columns = sorted({column for columns in constant_columns(head) for column in columns})
     name = next((leaves[column].name for column in columns if is_text_in_json(leaves[column].dtype)), None)
     if name is not None:
-        raise NotExpressible(
-            f"pyiceberg would read the values of folders in column {name!r} as text: read an export of the table",
-            column=name,
-        )
+        raise read_as_text(name)
+
+
+def read_as_text(column: str) -> NotExpressible:
+    """Returns the error of :func:`require_known_constants`."""
+    return NotExpressible(
+        f"pyiceberg would read the values of folders in column {column!r} as text: read an export of the table",
+        column=column,
+    )
 
 
 def require_named(head: Snapshot) -> None:

@@ -31,6 +31,8 @@ from lamella.snapshot.source.iceberg_deletes import (
 from lamella.snapshot.source.state import SourceFile
 from lamella.snapshot.storage import normal
 
+#: Types whose values JSON has as what they are.
+_SAME_IN_JSON: Final = frozenset({"boolean", "int", "long", "float", "double", "string"})
 _CONTENTS: Final = {DATA: "data", POSITION_DELETES: "position-deletes", EQUALITY_DELETES: "equality-deletes"}
 
 
@@ -42,10 +44,16 @@ class PlannedFile(msgspec.Struct, frozen=True):
 
 
 class SnapshotFiles(msgspec.Struct, frozen=True):
-    """The data files of a snapshot by their locations, in normal form, and its delete files as JSON."""
+    """The data files of a snapshot by their locations, in normal form, and its delete files as JSON.
+
+    ``text_column``: one whose partition values are text in JSON, though they are none: dates, for example; None: there
+    is none. ``leaves_out``: a file has no partition values because one of them is null.
+    """
 
     files: Mapping[str, PlannedFile]
     delete_files: tuple[bytes, ...]
+    text_column: str | None
+    leaves_out: bool
 
 
 def snapshot_files(
@@ -93,6 +101,8 @@ def snapshot_files(
             for each in data
         },
         delete_files=tuple(delete_files),
+        text_column=specs.text_column,
+        leaves_out=specs.leaves_out,
     )
 
 
@@ -118,17 +128,25 @@ class _Specs:
         self._metadata = metadata
         self._nulls = nulls
         self._types: dict[int, list[Any]] = {}
+        self.text_column: str | None = None
+        self.leaves_out = False
 
     def is_unpartitioned(self, spec_id: int) -> bool:
         return all(field["transform"] == "void" for field in self._specs.get(spec_id, {}).get("fields", ()))
 
     def values(self, spec_id: int, partition: Sequence[Any]) -> list[Any]:
         """Return the partition values in JSON's form. Raises NotExpressible."""
-        if not partition or (not self._nulls and None in partition):
+        if not partition:
             return []
         if spec_id not in self._types:
             spec, schema = spec_with_schema(self._metadata, spec_id)
             self._types[spec_id] = [field.field_type for field in spec.partition_type(schema).fields]
+            for field, kind in zip(spec.fields, self._types[spec_id], strict=True):
+                if str(field.transform) == "identity" and str(kind) not in _SAME_IN_JSON:
+                    self.text_column = schema.find_column_name(field.source_id)
+        if not self._nulls and None in partition:
+            self.leaves_out = True
+            return []
         try:
             return [
                 None if value is None else to_json(kind, value)
