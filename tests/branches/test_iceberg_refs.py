@@ -21,7 +21,7 @@ from fixtures_server import ServerProcess, StartServer
 from lamella.client import Lamella
 from lamella.service.app import create_app
 from lamella.service.config.settings import Settings
-from lamella.snapshot.iceberg.snapshot_ids import FIRST_OF_BRANCHES, branch_snapshot_id, ending_of
+from lamella.snapshot.iceberg.metadata import FIRST_OF_BRANCHES, branch_snapshot_id, ending_of
 from lamella.snapshot.ids import uuid7
 from lamella.snapshot.schema.evolution import AddColumn
 from support.app_client import AppClient

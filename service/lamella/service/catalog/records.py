@@ -175,6 +175,20 @@ class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.branch_of or self.table_id
 
 
+def branch_record(main: TableRecord, branch: str, branch_id: str, source: HistoryEntry, *, now_ms: int) -> TableRecord:
+    """Return the record of a new branch of a table at a snapshot. Raises InvalidRequest: see :func:`branch_name`."""
+    return TableRecord(
+        table_id=branch_id,
+        namespace=main.namespace,
+        name=branch_name(main.name, branch),
+        location=main.location,
+        version=source.seq,
+        pointer=source.pointer,
+        created_at_ms=now_ms,
+        branch_of=main.table_id,
+    )
+
+
 class BranchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A branch: ``record`` with its last snapshot; ``fork_seq``: the number of the snapshot that it was created from.
 

@@ -20,7 +20,7 @@ from lamella.service.catalog import (
     Catalog,
     HistoryEntry,
     TableRecord,
-    branch_name,
+    branch_record,
     current_table,
     main_name,
 )
@@ -103,16 +103,7 @@ class Branches:
             table, snapshot_id=request.snapshot_id, timestamp=request.timestamp, time_zone=request.time_zone
         )
         now_ms = self._clock()
-        record = TableRecord(
-            table_id=str(self._ids.new()),
-            namespace=main.namespace,
-            name=branch_name(main.name, name),
-            location=main.location,
-            version=source.seq,
-            pointer=source.pointer,
-            created_at_ms=now_ms,
-            branch_of=main.table_id,
-        )
+        record = branch_record(main, name, str(self._ids.new()), source, now_ms=now_ms)
         fork_seq = self._catalog.fork_seq(source.table_id)
         branch = BranchRecord(
             record=record, fork_seq=source.seq if fork_seq is None else fork_seq, max_idle_ms=request.max_idle_ms

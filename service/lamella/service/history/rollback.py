@@ -69,25 +69,33 @@ class Rollback:
             refuse_rollback(self._warehouse.head(base).properties)
             return self._warehouse.rollback(base, target.pointer, now_ms=self._clock(), allow=allow)
 
-        def answer(result: CommitResult) -> RollbackAnswer:
-            return RollbackAnswer(
-                snapshot_id=result.pointer.snapshot_id,
-                prev_snapshot_id=result.snapshot.prev_snapshot_id or "",
-                restored_snapshot_id=target_id,
-                added=result.added,
-                removed=result.removed,
-                row_count=result.snapshot.summary.row_count,
-                block_count=result.snapshot.summary.block_count,
-            )
-
-        return self._committer.alone(table, step, answer, idempotency_key, required=target)
+        return self._committer.alone(table, step, partial(rollback_answer, target_id), idempotency_key, required=target)
 
 
-def _check(request: RollbackRequest, base_id: str, target_id: str) -> None:
+def rollback_answer(target_id: str, result: CommitResult) -> RollbackAnswer:
+    """Return the answer to a rollback to the snapshot ``target_id``."""
+    return RollbackAnswer(
+        snapshot_id=result.pointer.snapshot_id,
+        prev_snapshot_id=result.snapshot.prev_snapshot_id or "",
+        restored_snapshot_id=target_id,
+        added=result.added,
+        removed=result.removed,
+        row_count=result.snapshot.summary.row_count,
+        block_count=result.snapshot.summary.block_count,
+    )
+
+
+def require_base(request: RollbackRequest, base_id: str, *others: str | None) -> None:
+    """Raise CommitConflict unless the base of a request, if it has one, is the current snapshot, or one of ``others``
+    which stand for it."""
     wanted = request.base_snapshot_id
-    if wanted is not None and (canonical_id(wanted) or wanted) != base_id:
+    if wanted is not None and (canonical_id(wanted) or wanted) not in (base_id, *others):
         raise CommitConflict(
             f"the current snapshot is {base_id}, not {wanted}", blocks=[], snapshot_id=base_id, snapshot_is="current"
         )
+
+
+def _check(request: RollbackRequest, base_id: str, target_id: str) -> None:
+    require_base(request, base_id)
     if target_id == base_id:
         raise InvalidRequest("that snapshot is the current one", snapshot_id=base_id)

@@ -7,22 +7,23 @@ ids on both sides, or ``main`` at an earlier snapshot. What Lamella's writers ch
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from lamella.service.catalog import Catalog, HistoryEntry, TableRecord
 from lamella.service.history.history import schema_info, trusted_manifests
+from lamella.service.history.rollback import require_base, rollback_answer
 from lamella.service.http.idempotency import IdempotencyKey, Pending
 from lamella.service.iceberg.hosted import PUBLISH, HostedTables
 from lamella.service.iceberg.registered import is_of_client
-from lamella.snapshot.errors import CommitConflict, InvalidRequest, SchemaConflict
+from lamella.snapshot.errors import InvalidRequest, SchemaConflict
 from lamella.snapshot.iceberg.metadata import MAIN
 from lamella.snapshot.iceberg.schema_change import updates_for
 from lamella.snapshot.iceberg.table_metadata import Json
-from lamella.snapshot.ids import canonical_id
 from lamella.snapshot.manifest import Snapshot
 from lamella.snapshot.source import UNREAD, VERSION
-from lamella.snapshot.warehouse import CommitResult, Warehouse
-from lamella.snapshot.wire import EvolveRequest, RollbackAnswer, RollbackRequest
+from lamella.snapshot.warehouse import Warehouse
+from lamella.snapshot.wire import EvolveRequest, RollbackRequest
 
 #: Snapshots of the history that are looked at, before and after one, for the Iceberg snapshot with its rows.
 _STEPS: Final = 50
@@ -66,15 +67,7 @@ class HostedChanges:
         target_id = target.pointer.snapshot_id
 
         def make(record: TableRecord, head: Snapshot, metadata: Json) -> list[Json]:
-            wanted = request.base_snapshot_id
-            before = {head.snapshot_id} | ({head.prev_snapshot_id} if head.operation == PUBLISH else set())
-            if wanted is not None and (canonical_id(wanted) or wanted) not in before:
-                raise CommitConflict(
-                    f"the current snapshot is {head.snapshot_id}, not {wanted}",
-                    blocks=[],
-                    snapshot_id=head.snapshot_id,
-                    snapshot_is="current",
-                )
+            require_base(request, head.snapshot_id, head.prev_snapshot_id if head.operation == PUBLISH else None)
             number = self._iceberg_snapshot(record, target)
             if all(each["snapshot-id"] != number for each in metadata["snapshots"]):
                 raise InvalidRequest(
@@ -85,18 +78,7 @@ class HostedChanges:
             ref = metadata["refs"].get(MAIN, {"type": "branch"})
             return [{"action": "set-snapshot-ref", **ref, "ref-name": MAIN, "snapshot-id": number}]
 
-        def answer(result: CommitResult) -> RollbackAnswer:
-            return RollbackAnswer(
-                snapshot_id=result.pointer.snapshot_id,
-                prev_snapshot_id=result.snapshot.prev_snapshot_id or "",
-                restored_snapshot_id=target_id,
-                added=result.added,
-                removed=result.removed,
-                row_count=result.snapshot.summary.row_count,
-                block_count=result.snapshot.summary.block_count,
-            )
-
-        return self._hosted.commit_own(table, "rollback", make, answer, key)
+        return self._hosted.commit_own(table, "rollback", make, partial(rollback_answer, target_id), key)
 
     def _iceberg_snapshot(self, record: TableRecord, target: HistoryEntry) -> int | None:
         """Return the id of an Iceberg snapshot with the blocks of a snapshot; None: none is found."""

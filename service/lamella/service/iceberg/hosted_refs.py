@@ -24,6 +24,7 @@ from lamella.service.catalog import (
     TableRecord,
     TagRecord,
     branch_name,
+    branch_record,
 )
 from lamella.service.commits.queue import MakeRefs
 from lamella.service.external.external import External
@@ -246,16 +247,7 @@ class HostedRefs:
             own = branch.record
         else:
             source = self._source(record, number, metadata.after)
-            own = TableRecord(
-                table_id=str(self._ids.new()),
-                namespace=record.namespace,
-                name=branch_name(record.name, name),
-                location=record.location,
-                version=source.seq,
-                pointer=source.pointer,
-                created_at_ms=now_ms,
-                branch_of=record.table_id,
-            )
+            own = branch_record(record, name, str(self._ids.new()), source, now_ms=now_ms)
         with trusted_manifests():
             at = self._warehouse.head(own.pointer)
         seen = _with_columns_of(at, head, metadata.before)

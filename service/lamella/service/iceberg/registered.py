@@ -27,7 +27,7 @@ def iceberg_snapshot_of(head: Snapshot) -> int | None:
     properties = head.properties
     if not properties.get(HOSTED) or properties.get(UNREAD):
         return None
-    # Nobody but Iceberg clients changes the blocks of a branch.
+    # Only Iceberg clients change the blocks of a branch.
     text = properties.get(SNAPSHOT)
     if text is None and is_of_client(head):
         text = properties.get(VERSION, "").rpartition("#")[2]

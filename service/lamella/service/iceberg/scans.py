@@ -24,9 +24,12 @@ from lamella.snapshot.errors import (
 )
 from lamella.snapshot.iceberg.filter import IcebergResiduals, filter_for
 from lamella.snapshot.iceberg.metadata import (
+    FIRST_OF_BRANCHES,
     PastSnapshot,
+    branch_snapshot_id,
     constant_columns,
     described_constants,
+    ending_of,
     readable_schemas,
     require_client,
     require_named,
@@ -50,7 +53,6 @@ from lamella.snapshot.iceberg.scan_plan import (
     task_bytes,
     within,
 )
-from lamella.snapshot.iceberg.snapshot_ids import FIRST_OF_BRANCHES, branch_snapshot_id, ending_of
 from lamella.snapshot.iceberg.wire import MAX_CHARACTERS, PlanTableScan
 from lamella.snapshot.manifest import CONSTANTS, DELETES, Snapshot
 from lamella.snapshot.prune.paging import Position
