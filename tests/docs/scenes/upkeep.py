@@ -187,7 +187,7 @@ def iceberg(stage: Stage) -> None:
     export(stage)
 
 
-@scene("docs/trino-flink-snowflake.md", texts=[reads] * 3)
+@scene("docs/trino-flink-snowflake.md", texts=[reads] * 4)
 def engines_with_exports(stage: Stage) -> None:
     """Orders in a few files."""
     export(stage)
